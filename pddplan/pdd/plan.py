@@ -1,0 +1,188 @@
+"""A plan as values: what is deployed (Decision) and what the whole model says of it (Evaluation)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pddplan.model.spec import Parallel
+
+FloatArray = NDArray[np.float64]
+Role = Literal["P", "RLD", "MD", "AGG"]
+Handoff = Literal["one-shot", "catch-up", "auto", "ship-kv"]
+PipelineName = Literal["P-MD", "P-RLD-MD", "local", "P-RLD", "AGG"]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What one instance is: a model deployment on a chip at a site, in a role, cut by ``parallel``.
+
+    profile: index of the scenario's profiled instance in ``sites.<site>.chips[i].profiles`` when one replaces the roofline.
+    """
+
+    deployment: str
+    model: str
+    site: str
+    role: Role
+    chip: str
+    engine: str
+    parallel: Parallel
+    gpus_per_instance: int
+    profile: int | None = None
+
+
+@dataclass(frozen=True)
+class Pool:
+    configuration: Configuration
+    instances: int
+
+    @property
+    def gpus(self) -> int:
+        return self.instances * self.configuration.gpus_per_instance
+
+
+@dataclass(frozen=True)
+class LinkPlan:
+    """Circuits bought on one link; ``name`` is its key in the scenario."""
+
+    name: str
+    from_site: str
+    to_site: str
+    circuits: int
+    circuit_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Outer settings of a plan.
+
+    relay_threshold_s: predicted transfer time above which a request goes through RLD (inf: never; None: no RLD in the plan).
+    p_threshold_tokens: uncached length above which a request goes to the remote P pool (None: one P pool).
+    """
+
+    relay_threshold_s: float | None
+    handoff: Handoff
+    prefill_chunk_tokens: int
+    tail_packing: bool
+    p_threshold_tokens: float | None = None
+    md_cache_bytes: float | None = None
+    singular_uncached_over: float = 32768.0
+    singular_output_under: float = 500.0
+
+
+@dataclass(frozen=True)
+class Decision:
+    pools: tuple[Pool, ...]
+    links: tuple[LinkPlan, ...]
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Law:
+    """A distribution on a grid: P(T <= seconds[i]) = cdf[i]; shape (points,). The missing mass 1 - cdf[-1] lies beyond (or never ends)."""
+
+    seconds: FloatArray
+    cdf: FloatArray
+
+    def quantile(self, q: float) -> float:
+        """Smallest t with P(T <= t) >= q, linear between grid points; inf when the law never reaches q."""
+        if q > self.cdf[-1]:
+            return float("inf")
+        i = int(np.searchsorted(self.cdf, q, side="left"))
+        if i == 0 or self.cdf[i] == self.cdf[i - 1]:
+            return float(self.seconds[i])
+        left, right = self.cdf[i - 1], self.cdf[i]
+        return float(self.seconds[i - 1] + (self.seconds[i] - self.seconds[i - 1]) * (q - left) / (right - left))
+
+    def at(self, seconds: float) -> float:
+        """P(T <= seconds)."""
+        return float(np.interp(seconds, self.seconds, self.cdf, left=0.0))
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    name: PipelineName
+    share: float
+    ttft_p50_s: float
+    ttft_p90_s: float
+    ttft_p99_s: float
+    ttft: Law
+
+
+@dataclass(frozen=True)
+class PoolResult:
+    pool: Pool
+    utilisation: float
+    cost_usd_per_h: float
+    binding_resource: str
+    batch_mean: float = 0.0
+    batch_max: float = 0.0
+
+
+@dataclass(frozen=True)
+class LinkResult:
+    link: LinkPlan
+    utilisation: float
+    cost_usd_per_h: float
+    bytes_per_s_mean: float
+    bytes_per_s_needed: float
+    bytes_per_s_mean_without_md_cache: float = 0.0
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The metrics of the JSON contract; field names are its keys."""
+
+    goodput_rps: float
+    p_good: float
+    cost_usd_per_h: float
+    bcr: float
+    ttft_p50_s: float
+    ttft_p90_s: float
+    ttft_p99_s: float
+    tpot_mean_s: float
+    tpot_p99_s: float
+    stall_p99_s: float
+    e2e_p50_s: float
+    e2e_p99_s: float
+    rld_token_share: float
+    line_gbps_mean: float
+    line_gbps_needed: float
+    usd_per_million_output_tokens: float
+    gpus: int
+    tpot_inclusive_mean_s: float = 0.0
+    task_p50_s: float | None = None
+    task_p99_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One SLA or stability limit that a plan misses: ``value`` against ``limit``, signed so that more is worse."""
+
+    constraint: str
+    value: float
+    limit: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the whole model says of a Decision. ``laws``: ttft, tpot, stall, e2e (and task) over all requests; per class under ``class_laws``."""
+
+    decision: Decision
+    metrics: Metrics
+    pools: tuple[PoolResult, ...]
+    links: tuple[LinkResult, ...]
+    pipelines: tuple[PipelineResult, ...]
+    laws: Mapping[str, Law]
+    stable: bool
+    violations: tuple[Violation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    class_laws: Mapping[str, Mapping[str, Law]] = field(default_factory=dict)
+
+    @property
+    def feasible(self) -> bool:
+        return self.stable and not self.violations
