@@ -1,343 +1,398 @@
 """What the user says of the traffic: classes, agent sessions, traces and the profile of the day.
 
-Values are what the scenario file holds, in base units (tokens, seconds, requests/s, fractions);
-``pddplan.workload.from_scenario`` turns them into a RequestMix.
+Values are in base units (tokens, seconds, requests/s, fractions); ``pddplan.workload.from_scenario`` turns them
+into a RequestMix.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from annotated_types import Ge, Gt, Le
+from pydantic import Field, model_validator
 
-from pddplan.scenario.base import Section as _Model
+from pddplan.scenario.base import Section, teach
 from pddplan.scenario.quantities import Fraction, RequestRate, Seconds, Tokens
 from pddplan.scenario.sla import Sla
 
+PositiveTokens = Annotated[Tokens, Ge(1)]
+PositiveFloat = Annotated[float, Gt(0)]
+BetaShape = tuple[PositiveFloat, PositiveFloat]
+RankCorrelation = Annotated[float, Ge(-1), Le(1)]
+Rows = Annotated[int, Ge(100), Le(20000)]
 
-def _bare(form: str) -> Any:
-    """Validator that reads a bare value as ``{form: value}`` (``input_tokens: 64k`` is ``{fixed: 64k}``)."""
-
-    def read(value: Any) -> Any:
-        return {form: value} if isinstance(value, int | float | str) and not isinstance(value, bool) else value
-
-    return read
-
-
-def _one_of(model: BaseModel, forms: tuple[str, ...]) -> None:
-    given = [form for form in forms if getattr(model, form) is not None]
-    if len(given) != 1:
-        found = f"has {' and '.join(given)}" if given else "is empty"
-        raise ValueError(f"{found}; give exactly one of {', '.join(forms)}")
+_EDGE_SCALE = {"": 1.0, "k": 1e3, "Ki": 1024.0, "M": 1e6}
+_BUCKET = re.compile(r"\s*(\d+(?:\.\d*)?)\s*(k|Ki|M)?\s*-\s*(\d+(?:\.\d*)?)\s*(k|Ki|M)?\s*%?\s*")
+_QUANTILE = re.compile(r"p(\d{1,3}(?:\.\d+)?)")
 
 
-def edges(text: str, *, scale: float = 1.0) -> tuple[float, float]:
-    """Edges of a bucket named ``lo-hi`` (``90-95``, ``1k-4k``), each divided by ``scale``. Raises ValueError."""
-    found = re.fullmatch(r"\s*([\d.]+)\s*(k|Ki|M)?\s*-\s*([\d.]+)\s*(k|Ki|M)?\s*%?\s*", text)
-    if not found:
-        raise ValueError(f"bucket {text!r} is not written low-high; write for example '90-95' or '1k-4k'")
-    factor = {None: 1.0, "k": 1e3, "Ki": 1024.0, "M": 1e6}
-    low, high = (float(found[i]) * factor[found[i + 1]] / scale for i in (1, 3))
+def bucket_edges(name: str) -> tuple[float, float]:
+    """Lower and upper edge of a bucket written ``low-high`` (``90-95``, ``1k-4k``)."""
+    match = _BUCKET.fullmatch(name)
+    if match is None:
+        raise teach(f"bucket {name!r} is not written low-high", "name a bucket by its edges", "90-95")
+    low, high = (float(match[i]) * _EDGE_SCALE[match[i + 1] or ""] for i in (1, 3))
     if not low < high:
-        raise ValueError(f"bucket {text!r} is empty: its lower edge is not under its upper edge")
+        raise teach(f"bucket {name!r} is empty", "its lower edge must be under its upper edge", "90-95")
     return low, high
 
 
-def _check_buckets(shares: dict[str, float], *, scale: float, slack: float = 0.0011) -> None:
-    spans = sorted(edges(name, scale=scale) for name in shares)
-    for (_, high), (low, _) in zip(spans, spans[1:], strict=False):
-        if low < high - 1e-12:
-            raise ValueError(f"buckets overlap at {low * scale:g}; each must begin where the one before ends or later")
+def quantile_level(name: str) -> float:
+    """The level of a quantile written ``p50``: 0.5."""
+    match = _QUANTILE.fullmatch(name)
+    if match is None or float(match[1]) > 100:
+        raise teach(f"{name!r} is not a quantile", "write p0 to p100", "p50")
+    return float(match[1]) / 100
+
+
+def _check_buckets(shares: Mapping[str, float], highest: float | None = None) -> None:
+    spans = sorted(bucket_edges(name) for name in shares)
+    for (_, high), (low, _) in itertools.pairwise(spans):
+        if low < high:
+            raise teach(
+                f"two buckets share the values from {low:g} to {high:g}",
+                "each bucket begins where the one before it ends, or later",
+            )
+    if highest is not None and spans and spans[-1][1] > highest:
+        raise teach(f"a bucket ends at {spans[-1][1]:g}", f"buckets are in per cent and end at {highest:g}", "99-100")
     total = sum(shares.values())
-    if abs(total - 1) > slack:
-        raise ValueError(f"bucket shares sum to {100 * total:.4g} %; they must sum to 100 % within 0.1 point")
+    if abs(total - 1) > 0.0011:
+        raise teach(
+            f"the bucket shares sum to {100 * total:.4g} %", "they must sum to 100 % (0.1 point of rounding is allowed)"
+        )
 
 
-class LogNormal(_Model):
-    """Log-normal, cut to [min, max]: mu and sigma of ln(tokens), or two of mean, p50, p90, p99, cv of the uncut law."""
+def _check_quantiles(points: Mapping[str, float]) -> None:
+    if len(points) < 2:
+        raise teach(f"{len(points)} quantile given", "give at least two", "{p0: 100, p50: 2k, p99: 64k}")
+    ordered = sorted(points.items(), key=lambda item: quantile_level(item[0]))
+    for (low, a), (high, b) in itertools.pairwise(ordered):
+        if b < a:
+            raise teach(f"{high} = {b:g} is under {low} = {a:g}", "quantiles must not fall")
+
+
+def _check_one(section: Section, forms: tuple[str, ...]) -> None:
+    given = [form for form in forms if getattr(section, form) is not None]
+    if len(given) != 1:
+        found = f"{' and '.join(given)} are given together" if given else "none of its forms is given"
+        raise teach(found, f"give exactly one of {', '.join(forms)}")
+
+
+def _bare(value: Any, form: str) -> Any:
+    return {form: value} if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+
+
+class LogNormal(Section):
+    """Log-normal law of a token count, cut to [min, max].
+
+    Given by one pair: mu and sigma of ln(tokens), or two of mean, p50, p90, p99, cv of the law before the cut.
+    """
 
     mu: float | None = None
-    sigma: Annotated[float, Field(ge=0)] | None = None
-    mean: Tokens | None = None
-    p50: Tokens | None = None
-    p90: Tokens | None = None
-    p99: Tokens | None = None
-    cv: Annotated[float, Field(ge=0)] | None = None
-    min: Tokens | None = None
-    max: Tokens | None = None
+    sigma: Annotated[float, Ge(0)] | None = None
+    mean: PositiveTokens | None = None
+    p50: PositiveTokens | None = None
+    p90: PositiveTokens | None = None
+    p99: PositiveTokens | None = None
+    cv: Annotated[float, Ge(0)] | None = None
+    min: PositiveTokens = 1.0
+    max: PositiveTokens | None = None
 
     @model_validator(mode="after")
     def _determined(self) -> LogNormal:
-        given = {name for name in ("mu", "sigma", "mean", "p50", "p90", "p99", "cv") if getattr(self, name) is not None}
-        pairs = [{"mu", "sigma"}, {"p50", "sigma"}, {"mean", "sigma"}, {"mean", "cv"}, {"mean", "p50"}]
-        pairs += [{"p50", "p90"}, {"p50", "p99"}, {"p50", "cv"}]
-        if given not in pairs:
-            accepted = "; ".join(" and ".join(sorted(pair)) for pair in pairs)
-            raise ValueError(f"a log-normal is given by one pair of: {accepted}; found {sorted(given) or 'none'}")
-        if self.mean is not None and self.p50 is not None and self.mean < self.p50:
-            raise ValueError(f"mean {self.mean:g} is under the median {self.p50:g}; a log-normal's mean is never under its median")
-        for name in ("p90", "p99"):
-            value = getattr(self, name)
+        pairs = ("mu sigma", "p50 sigma", "mean sigma", "mean cv", "p50 cv", "mean p50", "p50 p90", "p50 p99")
+        given = [name for name in ("mu", "mean", "p50", "p90", "p99", "sigma", "cv") if getattr(self, name) is not None]
+        if " ".join(given) not in ("mean p50" if pair == "mean p50" else pair for pair in pairs):
+            accepted = ", or ".join(pair.replace(" ", " and ") for pair in pairs)
+            raise teach(
+                f"a log-normal of {' and '.join(given) or 'nothing'} is not determined",
+                f"give {accepted}",
+                "{p50: 2k, p90: 16k}",
+            )
+        for upper in ("mean", "p90", "p99"):
+            value = getattr(self, upper)
             if value is not None and self.p50 is not None and value < self.p50:
-                raise ValueError(f"{name} {value:g} is under p50 {self.p50:g}")
-        if self.min is not None and self.max is not None and self.min >= self.max:
-            raise ValueError(f"min {self.min:g} is not under max {self.max:g}")
+                raise teach(
+                    f"{upper} = {value:g} is under p50 = {self.p50:g}",
+                    f"a log-normal's {upper} is never under its median",
+                )
+        if self.max is not None and self.min >= self.max:
+            raise teach(f"min = {self.min:g} is not under max = {self.max:g}", "min must be under max")
         return self
 
 
-def _quantile_levels(points: dict[str, Any]) -> dict[str, Any]:
-    for name in points:
-        if not re.fullmatch(r"p\d{1,3}(\.\d+)?", str(name)) or float(str(name)[1:]) > 100:
-            raise ValueError(f"quantile {name!r} is not written p0 to p100; write for example 'p50'")
-    if len(points) < 2:
-        raise ValueError("give at least two quantiles, for example {p0: 100, p50: 2k, p99: 64k}")
-    ordered = sorted(points.items(), key=lambda item: float(item[0][1:]))
-    for (low, a), (high, b) in zip(ordered, ordered[1:], strict=False):
-        if b < a:
-            raise ValueError(f"{high} {b:g} is under {low} {a:g}; quantiles must not fall")
-    return points
+class Length(Section):
+    """Law of a number of tokens; ``input_tokens: 64k`` is short for ``{fixed: 64k}``.
 
+    quantiles: straight between the given points, flat outside them.
+    histogram: shares of buckets in tokens, uniform inside a bucket.
+    """
 
-class Length(_Model):
-    """Law of a number of tokens: exactly one of the forms."""
-
-    fixed: Tokens | None = None
+    fixed: PositiveTokens | None = None
     lognormal: LogNormal | None = None
-    quantiles: dict[str, Tokens] | None = None
+    quantiles: dict[str, PositiveTokens] | None = None
     histogram: dict[str, Fraction] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return _bare(value, "fixed")
 
     @model_validator(mode="after")
     def _complete(self) -> Length:
-        _one_of(self, ("fixed", "lognormal", "quantiles", "histogram"))
+        _check_one(self, ("fixed", "lognormal", "quantiles", "histogram"))
         if self.quantiles is not None:
-            _quantile_levels(self.quantiles)
+            _check_quantiles(self.quantiles)
         if self.histogram is not None:
-            _check_buckets(self.histogram, scale=1.0)
+            _check_buckets(self.histogram)
         return self
 
-    _read_bare = model_validator(mode="before")(_bare("fixed"))
+
+class BetaBucket(Section):
+    """Beta law stretched over a bucket."""
+
+    beta: BetaShape
 
 
-class Beta(_Model):
-    """Beta law on a bucket (or on 0 to 1): ``{beta: [a, b]}``."""
+class BetaPart(BetaBucket):
+    """One part of a mixture of beta laws on 0 to 1."""
 
-    beta: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
-
-
-class BetaPart(Beta):
-    weight: Annotated[float, Field(gt=0)]
+    weight: PositiveFloat
 
 
-class HitRate(_Model):
-    """Law of the share of a request's input tokens found in the prefix cache: exactly one of the forms.
+class HitRate(Section):
+    """Law of the share of input tokens that the prefix cache holds; ``hit_rate: 90 %`` is short for ``{fixed: 90 %}``.
 
-    buckets: shares of requests per bucket in per cent (``90-95: 4.8 %``), uniform inside a bucket;
-    below_90: shape inside the buckets that end at 90 % or lower.
+    buckets: shares of requests by bucket in per cent (``90-95: 4.8 %``), uniform inside a bucket unless
+    below_90 gives the shape of those that end at 90 % or lower.
     """
 
     fixed: Fraction | None = None
     buckets: dict[str, Fraction] | None = None
-    below_90: Beta | None = None
-    beta: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] | None = None
+    below_90: BetaBucket | None = None
+    beta: BetaShape | None = None
     mixture: tuple[BetaPart, ...] | None = None
     quantiles: dict[str, Fraction] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return _bare(value, "fixed")
+
     @model_validator(mode="after")
     def _complete(self) -> HitRate:
-        _one_of(self, ("fixed", "buckets", "beta", "mixture", "quantiles"))
-        if self.below_90 is not None and self.buckets is None:
-            raise ValueError("below_90 shapes the buckets under 90 %, and there are no buckets")
+        _check_one(self, ("fixed", "buckets", "beta", "mixture", "quantiles"))
         if self.buckets is not None:
-            _check_buckets(self.buckets, scale=100.0)
-            high = max(edges(name, scale=100.0)[1] for name in self.buckets)
-            if high > 1 + 1e-12:
-                raise ValueError(f"a hit-rate bucket ends at {100 * high:g} %; buckets are in per cent, up to 100")
+            _check_buckets(self.buckets, highest=100.0)
+        elif self.below_90 is not None:
+            raise teach(
+                "below_90 is given without buckets",
+                "it shapes the buckets that end at 90 % or lower: give buckets, or drop it",
+            )
         if self.quantiles is not None:
-            _quantile_levels(self.quantiles)
-        if self.mixture is not None and not self.mixture:
-            raise ValueError("mixture is empty; write for example [{weight: 0.9, beta: [50, 1]}, {weight: 0.1, beta: [1, 2]}]")
+            _check_quantiles(self.quantiles)
+        if self.mixture == ():
+            raise teach("the mixture is empty", "give at least one part", "[{weight: 1, beta: [9, 1]}]")
         return self
 
-    _read_bare = model_validator(mode="before")(_bare("fixed"))
 
+class Correlation(Section):
+    """Spearman rank correlations between the laws of a class.
 
-RankCorrelation = Annotated[float, Field(ge=-1, le=1)]
-
-
-class Correlation(_Model):
-    """Spearman rank correlations between the laws of a class (0: independent)."""
+    ``rank_correlation: -0.3`` is short for ``{input_hit: -0.3}``.
+    """
 
     input_hit: RankCorrelation = 0.0
     input_output: RankCorrelation = 0.0
     hit_output: RankCorrelation = 0.0
 
-    _read_bare = model_validator(mode="before")(_bare("input_hit"))
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return _bare(value, "input_hit")
 
 
-class Sessions(_Model):
-    """Agent sessions: every turn re-sends the context, which has grown by the last answer and by new input.
+class Pause(Section):
+    """Idle time between two turns: log-normal by mean and coefficient of variation; ``think_time: 20 s`` has cv 1."""
 
-    system_tokens: prefix that all sessions share; first_tokens: the first turn's own input; growth_tokens: new input of a
-    later turn (tool results, the user); output_tokens: answer of a turn; think_time: from an answer's end to the next turn;
-    turns: turns per session; context_max: the context is compacted to ``compact_to`` of it when a turn would pass it.
-    cache_ttl: prefixes idle for longer are gone at P (md_cache_ttl: at MD, the same by default).
+    mean: Seconds = 0.0
+    cv: Annotated[float, Ge(0)] = 1.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return _bare(value, "mean")
+
+
+class Sessions(Section):
+    """Agent sessions: each turn sends the whole context again, grown by the last answer and by new input.
+
+    system_tokens: prefix that all sessions share (always cached). first_tokens: the first turn's own input.
+    growth_tokens: new input of each later turn. answers_kept: whether the next turn's context contains the answer. A turn
+    follows the last answer after tool_time (share tool_share of turns) or think_time. When a turn would pass context_max,
+    the context is compacted to compact_to of it, which nobody has cached. Prefixes idle longer than cache_ttl are gone
+    (md_cache_ttl: at MD).
     """
 
     turns: Length
     first_tokens: Length
     growth_tokens: Length
     output_tokens: Length
-    system_tokens: Tokens = 0
-    shared_system: Fraction = 1.0
-    think_time: Seconds | None = None
-    think_time_cv: Annotated[float, Field(ge=0)] = 1.0
-    tool_time: Seconds | None = None
+    system_tokens: Tokens = 0.0
+    answers_kept: bool = True
+    think_time: Pause = Pause()
+    tool_time: Pause = Pause()
     tool_share: Fraction = 0.0
-    context_max: Tokens | None = None
+    context_max: PositiveTokens | None = None
     compact_to: Fraction = 0.2
     cache_ttl: Seconds | None = None
     md_cache_ttl: Seconds | None = None
-    answers_reused: bool = True
     seed: int = 1
 
 
-class TraceColumns(_Model):
-    """Names of the columns of a CSV trace."""
+class TraceColumns(Section):
+    """The columns of a CSV trace by name."""
 
     time: str
     input_tokens: str
     output_tokens: str
 
 
-class Trace(_Model):
-    """A file of recorded requests.
+class CacheLimit(Section):
+    """Capacity of a prefix cache in tokens and the idle time after which it forgets; absent is unlimited."""
 
-    format: found from the file when it is ``auto``. block_tokens: tokens per hash block (found from the file when absent).
-    columns: names of a CSV's columns; time_unit of its time column when that is a number.
-    scale_rate: requests/s to plan for in place of the recorded rate, or a factor (``2x``). rows: size of the reduced mix.
-    cache_blocks, cache_bytes: capacity of the prefix cache (unlimited when absent) at P, md_* at MD (the same as P's when absent);
-    cache_ttl: prefixes idle for longer are gone. hit_rate: for traces without hashes.
+    tokens: PositiveTokens | None = None
+    ttl: Seconds | None = None
+
+
+class Trace(Section):
+    """Recorded requests, read from ``file`` (relative to the scenario; .gz is unpacked).
+
+    format and block_tokens are found from the file when not given. columns: names in a CSV; time_unit: of its time.
+    scale_rate: the rate to plan for (``12 req/s``) or a factor on the recorded one (``2x``).
+    p_cache, md_cache: capacities that turn block hashes into hits (md_cache is p_cache when absent).
+    md_keeps_answers: MD's cache also holds the answers it produced.
+    hit_rate, md_hit_rate: laws for a trace without hashes. rows: size of the mix that the trace is reduced to.
     """
 
     file: str
     format: Literal["auto", "mooncake", "sessions", "csv"] = "auto"
-    block_tokens: Annotated[int, Field(ge=1)] | None = None
+    block_tokens: Annotated[int, Ge(1)] | None = None
     columns: TraceColumns | None = None
     time_unit: Literal["s", "ms", "us"] | None = None
-    scale_rate: RequestRate | str | None = None
-    rows: Annotated[int, Field(ge=100, le=20000)] = 3000
-    skip_bad: bool = False
-    cache_tokens: Tokens | None = None
-    cache_ttl: Seconds | None = None
-    md_cache_tokens: Tokens | None = None
-    md_cache_ttl: Seconds | None = None
+    scale_rate: RequestRate | Annotated[str, Field(pattern=r"^\d+(\.\d+)? ?x$")] | None = None
+    p_cache: CacheLimit = CacheLimit()
+    md_cache: CacheLimit | None = None
     md_keeps_answers: bool = True
     hit_rate: HitRate | None = None
     md_hit_rate: HitRate | None = None
-
-    @field_validator("scale_rate", mode="before")
-    @classmethod
-    def _factor(cls, value: Any) -> Any:
-        if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d*)?(e-?\d+)?\s*x\s*", value) and float(value.strip()[:-1]) > 0:
-            return value.strip()
-        return value
-
-    @model_validator(mode="after")
-    def _known_rate(self) -> Trace:
-        if isinstance(self.scale_rate, str) and not self.scale_rate.endswith("x"):
-            raise ValueError(f"scale_rate {self.scale_rate!r} is neither a rate nor a factor; write '12 req/s' or '2x'")
-        return self
+    skip_bad: bool = False
+    rows: Rows = 3000
 
 
-class WorkloadClass(_Model):
-    """One class of requests: parametric laws, or agent sessions, or a trace; its share of the requests and its SLA."""
+class WorkloadClass(Section):
+    """One class of requests, its share of them and its SLA: laws of lengths and hits, or agent sessions, or a trace."""
 
-    share: Annotated[float, Field(gt=0)] = 1.0
+    share: PositiveFloat | Fraction = 1.0
     input_tokens: Length | None = None
     output_tokens: Length | None = None
     hit_rate: HitRate | None = None
     md_hit_rate: HitRate | None = None
     rank_correlation: Correlation = Correlation()
-    turns_per_task: Annotated[float, Field(ge=1)] | None = None
+    turns_per_task: Annotated[float, Ge(1)] | None = None
     sessions: Sessions | None = None
     trace: Trace | None = None
     sla: Sla = Sla()
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadClass:
-        laws = [name for name in ("input_tokens", "output_tokens", "hit_rate", "md_hit_rate") if getattr(self, name) is not None]
-        sources = [name for name in ("sessions", "trace") if getattr(self, name) is not None] + ([laws[0]] if laws else [])
+        laws = [
+            name
+            for name in ("input_tokens", "output_tokens", "hit_rate", "md_hit_rate")
+            if getattr(self, name) is not None
+        ]
+        sources = [name for name in ("sessions", "trace") if getattr(self, name) is not None] + laws[:1]
         if len(sources) != 1:
-            found = f"has {' and '.join(sources)}" if sources else "says nothing of its lengths"
-            raise ValueError(f"{found}; give either input_tokens and output_tokens (with hit_rate), or sessions, or trace")
-        if laws and (self.input_tokens is None or self.output_tokens is None):
-            absent = "input_tokens" if self.input_tokens is None else "output_tokens"
-            raise ValueError(f"{absent} is missing; write for example {absent}: 1000")
+            found = (
+                f"{' and '.join(sources)} are given together" if sources else "the class says nothing of its lengths"
+            )
+            raise teach(found, "give input_tokens and output_tokens (and hit_rate), or sessions, or trace")
+        for name in ("input_tokens", "output_tokens"):
+            if laws and getattr(self, name) is None:
+                raise teach(f"{name} is missing", "a class of laws has input_tokens and output_tokens", f"{name}: 1000")
         return self
 
 
-class Demand(_Model):
-    """Profile of the day: factors on ``rate``, or the shape of a trace (ServeGen windows, or any trace file).
+class Demand(Section):
+    """The profile of the day.
 
-    hourly: factors at equal steps of the day (24 for hours), used as they stand: rate(t) = rate x factor.
-    file: measured shape; ``rate`` is then its mean over time (or its peak, when ``rate_is: peak``).
-    size_for: the plan is sized for the peak or for a percentile of time (p95); money is counted over the mean.
+    hourly: factors at equal steps of the day (24 for hours): rate(t) = workload.rate x factor, as they stand.
+    file: a measured shape (a trace, or ServeGen windows); workload.rate is then its mean over time, or its peak.
+    size_for: what the plan is sized for, the peak or a percentile of time (``p95``). Money is counted over the mean.
     """
 
-    hourly: tuple[Annotated[float, Field(ge=0)], ...] | None = None
+    hourly: tuple[Annotated[float, Ge(0)], ...] | None = None
     file: str | None = None
     format: Literal["auto", "servegen", "mooncake", "sessions", "csv"] = "auto"
     columns: TraceColumns | None = None
-    window: Seconds | None = None
+    time_unit: Literal["s", "ms", "us"] | None = None
+    window: Seconds = 600.0
     rate_is: Literal["mean", "peak"] = "mean"
-    size_for: str = "peak"
+    size_for: Annotated[str, Field(pattern=r"^(peak|p\d{1,2}(\.\d+)?)$")] = "peak"
 
     @model_validator(mode="after")
     def _complete(self) -> Demand:
-        _one_of(self, ("hourly", "file"))
+        _check_one(self, ("hourly", "file"))
         if self.hourly is not None and not any(self.hourly):
-            raise ValueError("every factor of the day is 0; at least one must be over 0")
-        if self.size_for != "peak" and not re.fullmatch(r"p\d{1,2}(\.\d+)?", self.size_for):
-            raise ValueError(f"size_for {self.size_for!r} is neither 'peak' nor a percentile of time such as 'p95'")
+            raise teach("every factor of the day is 0", "at least one factor must be over 0", "[0.4, 0.6, 1.0, 0.8]")
         return self
 
 
-class Workload(_Model):
-    """The traffic: named classes, or one trace, or one kind of session; rate in requests/s over all classes.
+class Workload(Section):
+    """The traffic: named classes, or one trace, or one kind of session; ``rate`` is over all classes.
 
-    ``rate`` may be absent only where every class is a trace, which brings its own.
+    rate may be absent only where every class is a trace, which brings its own; arrival_scv is a trace's own, or 1,
+    when absent. Shares of classes sum to 1.
     """
 
-    rate: RequestRate | None = None
-    arrival_scv: Annotated[float, Field(ge=0)] | None = None
-    classes: dict[str, WorkloadClass] = {}
+    rate: Annotated[RequestRate, Gt(0)] | None = None
+    arrival_scv: Annotated[float, Ge(0)] | None = None
+    classes: dict[str, WorkloadClass] = Field(default_factory=dict)
     trace: Trace | None = None
     sessions: Sessions | None = None
     sla: Sla | None = None
     demand: Demand | None = None
-    rows: Annotated[int, Field(ge=100, le=20000)] = 3000
+    rows: Rows = 3000
 
     @model_validator(mode="after")
     def _one_source(self) -> Workload:
-        sources = [name for name in ("trace", "sessions") if getattr(self, name) is not None] + (["classes"] if self.classes else [])
+        sources = [name for name in ("trace", "sessions") if getattr(self, name) is not None] + (
+            ["classes"] if self.classes else []
+        )
         if len(sources) != 1:
-            found = f"has {' and '.join(sources)}" if sources else "says nothing of the requests"
-            raise ValueError(f"{found}; give exactly one of classes, trace, sessions")
+            found = (
+                f"{' and '.join(sources)} are given together"
+                if sources
+                else "the workload says nothing of its requests"
+            )
+            raise teach(found, "give exactly one of classes, trace, sessions")
         if self.sla is not None and self.classes:
-            raise ValueError("sla stands beside trace or sessions; with classes, each class has its own: workload.classes.NAME.sla")
+            raise teach("sla stands beside classes", "each class has its own: workload.classes.NAME.sla")
+        total = sum(c.share for c in self.classes.values())
+        if self.classes and abs(total - 1) > 0.0011:
+            raise teach(f"the shares of the classes sum to {total:.4g}", "they must sum to 1 (100 %)")
         if self.rate is None and any(c.trace is None for c in self.all_classes().values()):
-            raise ValueError("rate is missing; write for example rate: 10 req/s")
+            raise teach("rate is missing", "a workload has a rate", "rate: 10 req/s")
         return self
 
     def all_classes(self) -> dict[str, WorkloadClass]:
-        """The classes by name; a workload of one trace or one kind of session is a class of that name."""
+        """The classes by name; a workload of one trace, or of one kind of session, is a class of that name."""
         if self.classes:
-            return dict(self.classes)
+            return self.classes
         sla = self.sla or Sla()
         if self.trace is not None:
             return {"trace": WorkloadClass(trace=self.trace, sla=sla)}
         return {"sessions": WorkloadClass(sessions=self.sessions, sla=sla)}
-
-
-WorkloadModel = Workload
