@@ -1,0 +1,165 @@
+"""Engine flags for each pool of a plan: what to type to start the instances that the plan assumes.
+
+Flags of vLLM (``vllm serve``), SGLang (``sglang.launch_server``) and TensorRT-LLM (``trtllm-serve``) as their documentation names them
+(vLLM 0.24, SGLang 0.5.14, TensorRT-LLM 1.3). The plan's numbers hold for these settings and no others.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pddplan.errors import InputError, Problem
+from pddplan.pdd.plan import Configuration, PoolResult, Role
+
+KvRole = {"P": "prefill", "RLD": "decode", "MD": "decode"}
+
+
+@dataclass(frozen=True)
+class ServingOptions:
+    """What the plan assumes of a pool beyond its parallel sizes.
+
+    memory_fraction: share in the engine's own meaning. context_max: longest request, tokens. kv_dtype: bf16 | fp8.
+    draft_tokens: speculative tokens per step, 0 for none.
+    """
+
+    memory_fraction: float
+    context_max: int
+    max_sequences: int
+    chunk_tokens: int
+    kv_dtype: str
+    draft_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class PoolLaunch:
+    """How to start one instance of a pool. ``extra_config`` is a YAML file's content where the engine wants one (TensorRT-LLM)."""
+
+    pool: str
+    role: Role
+    instances: int
+    gpus_per_instance: int
+    nodes_per_instance: int
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    extra_config: Mapping[str, object] = field(default_factory=dict)
+    assumes: tuple[str, ...] = ()
+
+    def shell(self) -> str:
+        return shlex.join(self.command)
+
+
+def launch_pool(result: PoolResult, options: ServingOptions, gpus_per_node: int) -> PoolLaunch:
+    """Flags for the pool's engine.
+
+    Raises InputError for an engine without launch flags (``generic``) or a profiled instance, whose settings pddplan does not know.
+    """
+    configuration = result.pool.configuration
+    name = f"{configuration.deployment}.{configuration.site}.{configuration.role}.{configuration.chip}"
+    if configuration.profile is not None:
+        raise InputError(Problem(name, "is a profiled instance", "launch flags exist for roofline instances; start it as it was when measured"))
+    builders = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}
+    if configuration.engine not in builders:
+        raise InputError(Problem(f"{name}: engine", f"'{configuration.engine}' has no launch flags", f"plan with one of {', '.join(builders)}", "engine: vllm"))
+    command, extra = builders[configuration.engine](configuration, options)
+    return PoolLaunch(
+        pool=name,
+        role=configuration.role,
+        instances=result.pool.instances,
+        gpus_per_instance=configuration.gpus_per_instance,
+        nodes_per_instance=-(-configuration.gpus_per_instance // gpus_per_node),
+        command=tuple(command),
+        extra_config=extra,
+        assumes=_assumptions(configuration, options, result),
+    )
+
+
+def check_kv_meets(pools: tuple[PoolResult, ...]) -> None:
+    """P's KV must be readable where it arrives: same model and same engine in P, RLD and MD of a deployment.
+
+    Tensor-parallel sizes may differ (the connectors re-shard). Raises InputError with every pair that cannot meet.
+    """
+    problems = []
+    senders = [p.pool.configuration for p in pools if p.pool.configuration.role == "P"]
+    receivers = [p.pool.configuration for p in pools if p.pool.configuration.role in ("RLD", "MD")]
+    for sender in senders:
+        for receiver in receivers:
+            if sender.deployment == receiver.deployment and sender.engine != receiver.engine:
+                problems.append(
+                    Problem(
+                        f"{sender.deployment}: P on {sender.chip} and {receiver.role} on {receiver.chip}",
+                        f"KV of {sender.engine} cannot be read by {receiver.engine}",
+                        "use one engine for all roles of a deployment",
+                        f"sites.{receiver.site}.chips[0].engine: {sender.engine}",
+                    )
+                )
+    if problems:
+        raise InputError(problems)
+
+
+def _vllm(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, object]]:
+    p = c.parallel
+    command = ["vllm", "serve", c.model, "--tensor-parallel-size", str(p.tp)]
+    if p.pp > 1:
+        command += ["--pipeline-parallel-size", str(p.pp)]
+    if p.dp > 1:
+        command += ["--data-parallel-size", str(p.dp)]
+    if p.moe_ep > 1:
+        command += ["--enable-expert-parallel"]
+    command += ["--gpu-memory-utilization", f"{o.memory_fraction:g}", "--max-model-len", str(o.context_max), "--max-num-seqs", str(o.max_sequences)]
+    command += ["--max-num-batched-tokens", str(o.chunk_tokens), "--kv-cache-dtype", "fp8" if o.kv_dtype == "fp8" else "auto", "--enable-prefix-caching"]
+    if o.draft_tokens:
+        command += ["--speculative-config", json.dumps({"method": "mtp", "num_speculative_tokens": o.draft_tokens})]
+    if c.role in KvRole:
+        role = {"P": "kv_producer", "RLD": "kv_both", "MD": "kv_consumer"}[c.role]
+        command += ["--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": role})]
+    return command, {}
+
+
+def _sglang(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, object]]:
+    p = c.parallel
+    command = ["python", "-m", "sglang.launch_server", "--model-path", c.model, "--tp-size", str(p.tp * p.dp)]
+    if p.pp > 1:
+        command += ["--pp-size", str(p.pp)]
+    if p.dp > 1:
+        command += ["--dp-size", str(p.dp), "--enable-dp-attention"]
+    if p.moe_ep > 1:
+        command += ["--ep-size", str(p.moe_ep)]
+    command += ["--mem-fraction-static", f"{o.memory_fraction:g}", "--context-length", str(o.context_max), "--max-running-requests", str(o.max_sequences)]
+    command += ["--chunked-prefill-size", str(o.chunk_tokens), "--kv-cache-dtype", "fp8_e4m3" if o.kv_dtype == "fp8" else "auto"]
+    if o.draft_tokens:
+        command += ["--speculative-algorithm", "EAGLE", "--speculative-num-steps", str(o.draft_tokens)]
+        command += ["--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", str(o.draft_tokens + 1)]
+    if c.role in KvRole:
+        command += ["--disaggregation-mode", KvRole[c.role], "--disaggregation-transfer-backend", "mooncake"]
+    return command, {}
+
+
+def _trtllm(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, object]]:
+    p = c.parallel
+    command = ["trtllm-serve", c.model, "--tp_size", str(p.tp * p.dp), "--pp_size", str(p.pp), "--ep_size", str(p.moe_ep)]
+    command += ["--max_batch_size", str(o.max_sequences), "--max_num_tokens", str(o.chunk_tokens), "--max_seq_len", str(o.context_max)]
+    command += ["--kv_cache_free_gpu_memory_fraction", f"{o.memory_fraction:g}", "--extra_llm_api_options", f"{c.role.lower()}.yaml"]
+    extra: dict[str, object] = {
+        "enable_attention_dp": p.dp > 1,
+        "enable_chunked_prefill": True,
+        "kv_cache_config": {"dtype": "fp8" if o.kv_dtype == "fp8" else "auto", "enable_block_reuse": True},
+    }
+    if o.draft_tokens:
+        extra["speculative_config"] = {"decoding_type": "MTP", "num_nextn_predict_layers": o.draft_tokens}
+    if c.role in KvRole:
+        extra["cache_transceiver_config"] = {"backend": "UCX", "max_tokens_in_buffer": o.context_max}
+    return command, extra
+
+
+def _assumptions(c: Configuration, o: ServingOptions, result: PoolResult) -> tuple[str, ...]:
+    notes = [f"prefix caching is on; chunked prefill of {o.chunk_tokens} tokens", f"at most {o.max_sequences} requests run in an instance"]
+    if c.role in ("MD", "RLD", "AGG"):
+        notes.append(f"about {result.batch_mean:.0f} requests run at the planned load")
+    if c.role == "RLD":
+        notes.append("a router that streams from RLD first and hands token ids over to MD (extend-decode); no stock engine does this yet")
+    if o.draft_tokens == 0:
+        notes.append("speculative decoding is off")
+    return tuple(notes)
