@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pddplan.errors import InputError, Problem
+from pddplan.hardware.catalog import load_chip
 from pddplan.hardware.types import Chip
 from pddplan.model.spec import ModelSpec
-from pddplan.pdd.plan import Configuration, Settings
+from pddplan.pdd.plan import Configuration, LinkPlan, Settings
+from pddplan.scenario.schema import ChipStock, Fabric, Link, Policy, Scenario, Singular
+from pddplan.scenario.sla import Sla
 from pddplan.stages.protocol import AggregatedStage, KvTransfer
+from pddplan.units import GB, GBPS_BYTES_PER_S, HOURS_PER_MONTH, SECONDS_PER_HOUR
 from pddplan.workload.mix import RequestMix
 
 FloatArray = NDArray[np.float64]
-Dispatch = Literal["central", "shortest_queue", "round_robin", "cache_affinity"]
 
-
-@dataclass(frozen=True)
-class MetricLimit:
-    """SLA on one latency: ``limit_s`` makes a request good; ``percentiles`` are constraints of their own, {0.99: 15.0} = P99 <= 15 s."""
-
-    limit_s: float | None = None
-    percentiles: Mapping[float, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ClassSla:
-    """SLA of one request class; ``attainment`` is a floor on P(TTFT and TPOT within their limits)."""
-
-    ttft: MetricLimit = MetricLimit()
-    tpot: MetricLimit = MetricLimit()
-    e2e: MetricLimit = MetricLimit()
-    stall: MetricLimit = MetricLimit()
-    attainment: float | None = None
+CUBIC_OVER_RENO = 3.0
+"""CUBIC's rate over Mathis' bound for Reno on paths of 0.1 to 1 GB bandwidth-delay product: 2 to 5 times (assumed, middle)."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A link of the scenario, one direction, before circuits are bought.
+    """A link of the scenario as the model sees it, before circuits are bought.
 
-    usable: share of the circuits' bytes/s that payload can take. target_utilisation: load of the usable share at which
-    ``line_gbps_needed`` is stated and columns are sized. connections: transfers in progress at once, over the whole link.
+    flow_bytes_per_s: cap of one transfer, all its streams together (inf: none). flow_sigma: log-normal spread of that cap between
+    transfers. connections: transfers in progress at once over the whole link (inf: no pool).
     """
 
     name: str
@@ -53,28 +40,77 @@ class Line:
     max_circuits: int
     rtt_s: float
     flow_bytes_per_s: float
-    connections: int
+    flow_sigma: float
+    connections: float
     usable: float
     target_utilisation: float
-    usd_per_gbps_month: float
-    usd_per_gb: float = 0.0
+    prices_usd_h: Mapping[float, float]
+    usd_per_gb: float
+
+    @classmethod
+    def from_link(cls, name: str, link: Link) -> Line:
+        """Per-flow cap: the lowest of ``per_flow``, streams x window / RTT, and streams x the loss bound
+        1.22 MSS / (RTT sqrt(p)) (Mathis et al. 1997), the latter raised to CUBIC's."""
+        caps = [link.per_flow if link.per_flow is not None else math.inf]
+        if link.window is not None and link.rtt > 0:
+            caps.append(link.streams * link.window / link.rtt)
+        if link.loss and link.rtt > 0:
+            caps.append(link.streams * CUBIC_OVER_RENO * 1.22 * link.segment / (link.rtt * math.sqrt(link.loss)))
+        prices = {link.circuit: _circuit_price(link.circuit, link.price, link.circuit_price)}
+        for size in link.other_sizes:
+            prices[size.circuit] = _circuit_price(size.circuit, size.price if size.price is not None else link.price, size.circuit_price)
+        return cls(
+            name=name,
+            between=link.between,
+            circuit_bytes_per_s=link.circuit,
+            max_circuits=link.max_circuits,
+            rtt_s=link.rtt,
+            flow_bytes_per_s=min(caps),
+            flow_sigma=link.per_flow_sigma,
+            connections=math.inf if link.connections is None else float(link.connections),
+            usable=link.usable,
+            target_utilisation=link.target_utilisation,
+            prices_usd_h=prices,
+            usd_per_gb=link.egress or 0.0,
+        )
+
+    def rate_cap_bytes_per_s(self, plan: LinkPlan) -> float:
+        """Payload bytes/s of all circuits of ``plan`` together."""
+        return self.usable * plan.circuits * plan.circuit_bytes_per_s
+
+    def cost_usd_per_h(self, plan: LinkPlan, bytes_per_s: float) -> float:
+        """Rent of the circuits and egress of ``bytes_per_s``."""
+        egress = bytes_per_s * SECONDS_PER_HOUR / GB * self.usd_per_gb
+        return plan.circuits * self.prices_usd_h[plan.circuit_bytes_per_s] + egress
+
+
+def _circuit_price(bytes_per_s: float, per_gbps_month: float | None, per_hour: float | None) -> float:
+    if per_hour is not None:
+        return per_hour
+    return (per_gbps_month or 0.0) * bytes_per_s / GBPS_BYTES_PER_S / HOURS_PER_MONTH
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """One model with its own traffic. ``slas``: one per class of ``mix.class_names``."""
+    """One model with its own traffic and policy. ``slas``: one per class of ``mix.class_names``."""
 
     name: str
     spec: ModelSpec
     kv: KvTransfer
     kv_format: str
     mix: RequestMix
-    slas: tuple[ClassSla, ...]
+    slas: tuple[Sla, ...]
+    policy: Policy
+    engine: str
+
+    @property
+    def singular(self) -> Singular | None:
+        return None if self.policy.singular == "none" else self.policy.singular
 
 
 @dataclass(frozen=True)
 class StageRows:
-    """Prefill of every row of a deployment's mix on one instance: shape (rows,), seconds alone and seconds of capacity used."""
+    """Prefill of every row of a deployment's mix on one instance, shape (rows,): seconds alone, and seconds of capacity used."""
 
     latency_s: FloatArray
     occupancy_s: FloatArray
@@ -84,43 +120,134 @@ class StageRows:
 class PlanContext:
     """Values of one scenario that no decision changes. Build it with ``PlanContext.from_scenario``; stage objects are cached.
 
-    chips: by slug. prices_usd_h: by (site, chip slug), USD per GPU-hour. full_queueing False: capacities only, waits are 0.
-    relay_threshold_s, handoff ...: the scenario's own policy is ``policy``; "auto" is left to whoever decides.
+    stocks: the scenario's chip entries by (site, slug), with their index in the site's list. prices_usd_h: per GPU by (site, slug).
     """
 
+    scenario: Scenario
     deployments: Mapping[str, Deployment]
     lines: Mapping[str, Line]
     chips: Mapping[str, Chip]
+    stocks: Mapping[tuple[str, str], tuple[int, ChipStock]]
     prices_usd_h: Mapping[tuple[str, str], float]
-    prefill_dispatch: Dispatch
-    decode_dispatch: Dispatch
-    full_queueing: bool
-    policy: Settings
     warnings: tuple[str, ...] = ()
     _stages: dict[tuple[Configuration, int, bool], AggregatedStage] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[tuple[Configuration, int, bool], StageRows] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def from_scenario(cls, scenario: object) -> PlanContext:
-        """Resolve chips, models, mixes, links, prices and SLAs of ``scenario`` (pddplan.scenario). Raises InputError."""
-        raise NotImplementedError
+    def from_scenario(cls, scenario: Scenario) -> PlanContext:
+        """Resolve chips, models, mixes, links, prices and SLAs of ``scenario``. Raises InputError with all problems found."""
+        problems: list[Problem] = []
+        chips: dict[str, Chip] = {}
+        stocks: dict[tuple[str, str], tuple[int, ChipStock]] = {}
+        prices: dict[tuple[str, str], float] = {}
+        for site, index, stock in scenario.chips():
+            place = f"sites.{site}.chips[{index}]"
+            try:
+                chip = load_chip(stock.chip)
+            except InputError as error:
+                problems += [Problem(f"{place}.chip", p.found, p.accepted, p.example) for p in error.problems]
+                continue
+            chips[chip.slug] = chip
+            if (site, chip.slug) in stocks:
+                problems.append(Problem(f"{place}.chip", f"{chip.slug} stands twice at site {site}", "one entry per chip and site"))
+                continue
+            stocks[site, chip.slug] = (index, stock)
+            price = chip_price(stock, chip, place)
+            if isinstance(price, Problem):
+                problems.append(price)
+            else:
+                prices[site, chip.slug] = price
+        deployments: dict[str, Deployment] = {}
+        for name in scenario.each_deployment():
+            try:
+                deployments[name] = _deployment(scenario, name)
+            except InputError as error:
+                problems += error.problems
+        if problems:
+            raise InputError(problems)
+        lines = {name: Line.from_link(name, link) for name, link in scenario.links.items()}
+        unpriced = [f"link {name} has no price: it is counted as free" for name, line in lines.items() if not any(line.prices_usd_h.values())]
+        return cls(scenario, deployments, lines, chips, stocks, prices, tuple(unpriced))
+
+    def settings(self, deployment: str, relay_threshold_s: float | None = None) -> Settings:
+        """The scenario's policy of one deployment as Settings; where the policy says auto, ``relay_threshold_s`` and 8192-token chunks stand."""
+        policy, singular = self.deployments[deployment].policy, self.deployments[deployment].singular
+        threshold = {"auto": relay_threshold_s, "never": None}.get(str(policy.relay_threshold), policy.relay_threshold)
+        assert not isinstance(threshold, str)
+        return Settings(
+            relay_threshold_s=threshold,
+            handoff=policy.handoff,
+            prefill_chunk_tokens=8192 if policy.prefill_chunk == "auto" else int(policy.prefill_chunk),
+            tail_packing=policy.tail_packing,
+            p_threshold_tokens=None if policy.p_routing.threshold == "auto" else float(policy.p_routing.threshold),
+            singular_uncached_over=singular.uncached_over if singular else math.inf,
+            singular_output_under=singular.output_under if singular else 0.0,
+        )
 
     def instance(self, configuration: Configuration, settings: Settings | None = None) -> AggregatedStage:
         """Stage times of one instance: roofline, or the scenario's profile when ``configuration.profile`` is set.
 
-        ``settings`` gives chunk and tail packing; None takes the scenario's policy.
+        ``settings`` gives chunk and tail packing; None takes the deployment's policy.
         """
+        settings = settings or self.settings(configuration.deployment)
+        key = (configuration, settings.prefill_chunk_tokens, settings.tail_packing)
+        if key not in self._stages:
+            self._stages[key] = self._build(configuration, settings)
+        return self._stages[key]
+
+    def _build(self, configuration: Configuration, settings: Settings) -> AggregatedStage:
         raise NotImplementedError
 
     def prefill_rows(self, configuration: Configuration, settings: Settings | None = None) -> StageRows:
         """Prefill of every row of the configuration's deployment, computed once."""
-        raise NotImplementedError
+        settings = settings or self.settings(configuration.deployment)
+        key = (configuration, settings.prefill_chunk_tokens, settings.tail_packing)
+        if key not in self._rows:
+            stage, mix = self.instance(configuration, settings), self.deployments[configuration.deployment].mix
+            uncached, cached = mix.uncached_tokens, mix.input_tokens - mix.uncached_tokens
+            self._rows[key] = StageRows(stage.prefill_s(uncached, cached), stage.prefill_occupancy_s(uncached, cached))
+        return self._rows[key]
 
     def line_between(self, a: str, b: str) -> Line | None:
         """The scenario's link between two sites, None when there is none."""
-        raise NotImplementedError
+        return next((line for line in self.lines.values() if set(line.between) == {a, b}), None)
 
-    @cached_property
+    def fabric(self, site: str) -> Fabric:
+        return self.scenario.sites[site].fabric
+
+    def nic_bytes_per_s(self, configuration: Configuration) -> float:
+        """Bytes/s that an instance moves over its room's RDMA fabric, all its NICs together."""
+        fabric = self.fabric(configuration.site)
+        per_gpu = fabric.per_gpu if fabric.per_gpu is not None else self.chips[configuration.chip].scaleout_bytes_per_s.value
+        if per_gpu is None:
+            place = f"sites.{configuration.site}.fabric.per_gpu"
+            raise InputError(Problem(place, f"the NIC rate of {configuration.chip} is not known", "bytes/s of one GPU's NIC", "400 Gbps"))
+        return per_gpu * fabric.usable * configuration.gpus_per_instance
+
+    @property
     def rate_per_s(self) -> float:
         """Requests/s of all deployments together."""
         return sum(deployment.mix.rate_per_s for deployment in self.deployments.values())
+
+
+def chip_price(stock: ChipStock, chip: Chip, place: str) -> float | Problem:
+    """Rent of one chip per hour: the scenario's price, its term prices (reserved first), or the profile price it names."""
+    if stock.price is not None:
+        return stock.price
+    if stock.prices is not None:
+        for term in (stock.prices.reserved, stock.prices.on_demand, stock.prices.spot):
+            if term is not None:
+                return term
+    known = ", ".join(chip.prices) or "none"
+    if stock.price_source is not None:
+        name, _, bound = stock.price_source.partition(".")
+        source = chip.prices.get(name)
+        value = None if source is None else {"low": source.low, "high": source.high, "": source.value}.get(bound)
+        if value is None:
+            return Problem(f"{place}.price_source", f"{stock.price_source!r} gives no single price of {chip.slug}", f"one of {known} with .low or .high")
+        return value
+    return Problem(f"{place}.price", f"{chip.slug} has no price", f"a price per hour, or price_source naming one of {known}", "2.00 USD/h")
+
+
+def _deployment(scenario: Scenario, name: str) -> Deployment:
+    raise NotImplementedError
