@@ -2,12 +2,13 @@
 
 Usage: python tools/convert_chip_table.py TABLE.yaml [OUTPUT_FOLDER]
 
-Rules: every number keeps its kind and source; source keys are written out; a range stays a range (only sizes and rates that a
-plan cannot do without take a value); what sources contradict is kept as a note. Corrections below are stated with their source.
+Rules: every number keeps its kind and source; source keys are written out; a range stays a range; what sources
+contradict is kept as a note. Corrections below are stated with their source.
 """
 
 from __future__ import annotations
 
+import calendar
 import re
 import sys
 from pathlib import Path
@@ -15,14 +16,24 @@ from typing import Any
 
 import yaml
 
-# name in the table -> slug, further aliases, GPUs per node, measured relative of the same architecture (None: nearest by rule)
+# name in the table -> slug, further aliases, GPUs per node, measured chip of the same architecture (None: by rule)
 CHIPS: dict[str, tuple[str, list[str], int, str | None]] = {
     "A100-40 SXM": ("a100-40-sxm", ["A100 40GB", "A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"], 8, "a100_sxm"),
-    "A100-80 SXM": ("a100-80-sxm", ["A100", "a100_sxm", "A100 SXM", "A100 80GB", "A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"], 8, "a100_sxm"),
+    "A100-80 SXM": (
+        "a100-80-sxm",
+        ["A100", "a100_sxm", "A100 SXM", "A100 80GB", "A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"],
+        8,
+        "a100_sxm",
+    ),
     "A30": ("a30", ["NVIDIA A30"], 8, "a100_sxm"),
     "L4": ("l4", ["NVIDIA L4"], 8, "l40s"),
     "L40S": ("l40s", ["NVIDIA L40S"], 8, "l40s"),
-    "RTX PRO 6000 Blackwell Server": ("rtx-pro-6000-server", ["RTX PRO 6000", "RTX PRO 6000 Server", "rtx_pro_6000_server"], 8, "rtx_pro_6000_server"),
+    "RTX PRO 6000 Blackwell Server": (
+        "rtx-pro-6000-server",
+        ["RTX PRO 6000", "RTX PRO 6000 Server", "rtx_pro_6000_server"],
+        8,
+        "rtx_pro_6000_server",
+    ),
     "H100 SXM": ("h100-sxm", ["H100", "H100 80GB", "H100 SXM5", "NVIDIA H100 80GB HBM3"], 8, "h100_sxm"),
     "H100 PCIe": ("h100-pcie", ["NVIDIA H100 PCIe"], 8, "h100_sxm"),
     "H200 SXM": ("h200-sxm", ["H200", "H200 SXM5", "NVIDIA H200"], 8, "h200_sxm"),
@@ -76,17 +87,25 @@ CORRECTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "fp8": {"value": 1513.0, "kind": "datasheet", "source": _PCIE_SHEET},
     },
     "h100-sxm": {
-        "hbm_bytes": {"value": 81559 * 2**20, "kind": "measured", "source": "nvidia-smi prints 81,559 MiB (modal-labs/modal-client pull request 2797)"},
+        "hbm_bytes": {
+            "value": 81559 * 2**20,
+            "kind": "measured",
+            "source": "nvidia-smi prints 81,559 MiB (modal-labs/modal-client pull request 2797)",
+        },
     },
 }
 CORRECTIONS["ascend-910b4-pcie"] = {
-    "hbm_bytes": {"value": 32384053411, "kind": "assumed", "source": "half of the 64 GiB part, on which FlagOpen/FlagPerf measured 60.32 of 64 GiB free"},
+    "hbm_bytes": {
+        "value": 32384053411,
+        "kind": "assumed",
+        "source": "half of the 64 GiB part, on which FlagOpen/FlagPerf measured 60.32 of 64 GiB free",
+    },
 }
 CONTRADICTIONS = {"h100-pcie": ["bf16 756 in aiconfigurator, 756.5 by the datasheet"]}
 
 DTYPES = ("bf16", "fp16", "fp8", "int8", "fp4")
 _KINDS = {"datasheet": "datasheet", "secondary": "secondary", "estimate": "assumed"}
-_MONTHS = {m: i for i, m in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
 _KEEP_AS_WORDS = {"fit", "flag", "packet", "derived", "rubin", "mem", "evo"}
 
 
@@ -96,7 +115,12 @@ def expand(source: str, sources: dict[str, str]) -> str:
         return sources[source]
     if source.strip() in ("-", ""):
         return "not published"
-    used = [key for key in sources if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", source) and (key not in _KEEP_AS_WORDS or source.startswith(key))]
+    used = [
+        key
+        for key in sources
+        if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", source)
+        and (key not in _KEEP_AS_WORDS or source.startswith(key))
+    ]
     return source + "".join(f"; {key} = {sources[key]}" for key in used)
 
 
@@ -133,7 +157,12 @@ class Table:
         published = chip["peak_dense_tflops"]
         peaks = {key: self.sourced(published[key]) for key in DTYPES if published.get(key, {}).get("v") is not None}
         peaks |= {key: dated(value) for key, value in fixed.items() if key in peaks}
-        out: dict[str, Any] = {"name": chip["name"], "vendor": chip["vendor"], "status": chip.get("status", "shipping"), "aliases": aliases}
+        out: dict[str, Any] = {
+            "name": chip["name"],
+            "vendor": chip["vendor"],
+            "status": chip.get("status", "shipping"),
+            "aliases": aliases,
+        }
         out["peak_tflops"] = peaks
         marketed = chip["hbm_gb_marketed"]
         if "hbm_bytes" in fixed:
@@ -158,7 +187,7 @@ class Table:
         contradictions = [str(chip["CONTRADICTORY"])] if "CONTRADICTORY" in chip else []
         out["contradictions"] = contradictions + CONTRADICTIONS.get(slug, [])
         notes = [str(chip["note"])] if "note" in chip else []
-        out["notes"] = notes + [f"marketed memory: {marketed['v']} GB"]
+        out["notes"] = [*notes, f"marketed memory: {marketed['v']} GB"]
         return slug, out
 
     def prices(self, terms: dict[str, Any]) -> Any:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from pddplan.data_files import data_root
 from pddplan.errors import InputError, Problem
-from pddplan.hardware.chip_file import read_chip, slug_key
-from pddplan.hardware.types import Chip
+from pddplan.hardware.chip_file import name_key, read_chip
+from pddplan.hardware.link_file import read_link
+from pddplan.hardware.price_file import read_prices
+from pddplan.hardware.types import Chip, LinkProfile, PriceBook
 
-_SUFFIXES = (".yaml", ".yml")
+_Profile = TypeVar("_Profile", Chip, LinkProfile)
 
 
 def profiles_folder(group: str) -> Path:
@@ -26,37 +29,59 @@ def list_chips() -> tuple[Chip, ...]:
     return tuple(read_chip(path) for path in sorted(profiles_folder("chips").glob("*.yaml")))
 
 
+@lru_cache(maxsize=1)
+def list_links() -> tuple[LinkProfile, ...]:
+    """Every shipped kind of line, by slug."""
+    return tuple(read_link(path) for path in sorted(profiles_folder("links").glob("*.yaml")))
+
+
 def load_chip(name: str) -> Chip:
     """Chip by slug, alias (case and punctuation do not matter) or path of a chip file.
 
     Raises InputError: unknown name, with the nearest ones; or a file with faults, all of them.
     """
+    return read_chip(Path(name)) if is_path(name) else _shipped("chip", name, read_chip, list_chips)
+
+
+def load_link(name: str) -> LinkProfile:
+    """Kind of line by slug, alias or path of a link file. Raises InputError as ``load_chip`` does."""
+    return read_link(Path(name)) if is_path(name) else _shipped("link", name, read_link, list_links)
+
+
+def load_prices(name: str = "reference") -> PriceBook:
+    """Price book by name or path. Raises InputError."""
     if is_path(name):
-        return read_chip(Path(name))
-    return _shipped_chip(name)
+        return read_prices(Path(name))
+    known = sorted(path.stem for path in profiles_folder("prices").glob("*.yaml"))
+    if name not in known:
+        raise InputError(_unknown_name("price book", name, known, known))
+    return read_prices(profiles_folder("prices") / f"{name}.yaml")
 
 
-@lru_cache(maxsize=256)
-def _shipped_chip(name: str) -> Chip:
-    exact = profiles_folder("chips") / f"{name}.yaml"
+def _shipped(
+    what: str, name: str, read: Callable[[Path], _Profile], every: Callable[[], tuple[_Profile, ...]]
+) -> _Profile:
+    exact = profiles_folder(f"{what}s") / f"{name}.yaml"
     if exact.name == f"{name}.yaml" and exact.is_file():
-        return read_chip(exact)
-    by_key = {slug_key(alias): chip for chip in list_chips() for alias in (chip.slug, chip.name, *chip.aliases)}
-    chip = by_key.get(slug_key(name))
-    if chip is None:
-        raise InputError(unknown_name("chip", name, [chip.slug for chip in list_chips()], by_key))
-    return chip
+        return read(exact)
+    profiles = every()
+    by_key = {name_key(alias): each for each in profiles for alias in (each.slug, each.name, *each.aliases)}
+    found = by_key.get(name_key(name))
+    if found is None:
+        raise InputError(_unknown_name(what, name, [each.slug for each in profiles], by_key))
+    return found
 
 
 def is_path(name: str) -> bool:
     """Whether a profile name means a file: it ends in .yaml or .yml."""
-    return name.lower().endswith(_SUFFIXES)
+    return name.lower().endswith((".yaml", ".yml"))
 
 
-def unknown_name(what: str, name: str, slugs: list[str], keys: Iterable[str]) -> Problem:
-    """The problem of a name that no profile has, with the nearest ones."""
+def _unknown_name(what: str, name: str, slugs: list[str], keys: Iterable[str]) -> Problem:
     near = difflib.get_close_matches(name.lower(), slugs, 3, 0.5)
-    if not near:
-        near = difflib.get_close_matches(slug_key(name), list(keys), 3, 0.5)
+    near = near or difflib.get_close_matches(name_key(name), list(keys), 3, 0.5)
     accepted = f"nearest: {', '.join(near)}" if near else f"one of {', '.join(slugs)}"
-    return Problem(what, f"{name!r} is not a shipped {what}", f"{accepted}; or the path of your own .yaml file", near[0] if near else slugs[0])
+    example = near[0] if near else slugs[0]
+    return Problem(
+        what, f"{name!r} is not a shipped {what}", f"{accepted}; or the path of your own .yaml file", example
+    )

@@ -45,7 +45,7 @@ def read_chip(path: Path) -> Chip:
     hbm_bytes = reader.number("hbm_bytes")
     hbm_bytes_per_s = reader.number("hbm_gbyte_per_s", GB)
     slug = path.stem
-    own = slug_key(slug)
+    own = name_key(slug)
     efficiency_of = reader.content.get("efficiency_of")
     if efficiency_of is not None and efficiency_of not in MEASURED_CHIPS:
         reader.problem("efficiency_of", repr(efficiency_of), "one of " + ", ".join(MEASURED_CHIPS), "h100_sxm")
@@ -58,14 +58,19 @@ def read_chip(path: Path) -> Chip:
     prices = {key: reader.sourced(f"prices.{key}", raw, valued=False) for key, raw in reader.mapping("prices").items()}
     for key in prices:
         if not str(key).endswith(("_usd_h", "_cny_h", "_usd", "_cny")):
-            reader.problem(f"prices.{key}", "no unit in the name", "a name ending in _usd_h, _cny_h, _usd or _cny", "on_demand_usd_h")
+            reader.problem(
+                f"prices.{key}",
+                "no unit in the name",
+                "a name ending in _usd_h, _cny_h, _usd or _cny",
+                "on_demand_usd_h",
+            )
     name, vendor = reader.text("name"), reader.text("vendor", "unknown")
     status, gpus_per_node = reader.text("status", "shipping"), reader.count("gpus_per_node", 8)
     aliases, contradictions, notes = (reader.texts(key) for key in ("aliases", "contradictions", "notes"))
     reader.finish()
     if efficiency_of is None:
         efficiency_of = nearest_measured(peaks, peaks["bf16"].value or 0.0, hbm_bytes_per_s.value or 0.0)
-    is_itself = slug_key(efficiency_of) in {own, *(slug_key(alias) for alias in aliases)}
+    is_itself = name_key(efficiency_of) in {own, *(name_key(alias) for alias in aliases)}
     kind: Kind = "measured" if is_itself else "assumed"
     return Chip(
         slug=slug,
@@ -90,6 +95,6 @@ def read_chip(path: Path) -> Chip:
     )
 
 
-def slug_key(name: str) -> str:
+def name_key(name: str) -> str:
     """Name without case, spaces and punctuation: ``H100 SXM``, ``h100_sxm`` and ``h100-sxm`` are one chip."""
     return "".join(letter for letter in name.lower() if letter.isalnum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pddplan.errors import InputError, Problem
 from pddplan.hardware.types import Chip
+from pddplan.units import TERA
 
 # Native format first, then wider ones. int4 is weight-only (W4A16): its arithmetic is 16-bit by design.
 _WIDENING: dict[str, tuple[str, ...]] = {
@@ -29,12 +30,13 @@ def compute_dtype(chip: Chip, dtype: str) -> tuple[str, str | None]:
         raise InputError(Problem("dtype", repr(dtype), "one of " + ", ".join(_WIDENING), "fp8"))
     chain = [key for key in _WIDENING[dtype] if key in chip.peak_flops]
     if not chain:
-        have = ", ".join(chip.peak_flops)
-        raise InputError(Problem(f"chip {chip.slug}", f"no peak for {dtype} or a wider format", f"it has {have}", "bf16"))
+        have = f"it has {', '.join(chip.peak_flops)}"
+        raise InputError(Problem(f"chip {chip.slug}", f"no peak for {dtype} or a wider format", have, "bf16"))
     peaks = {key: chip.peak_flops[key].value or 0.0 for key in chain}
     used = next(key for i, key in enumerate(chain) if all(peaks[key] >= peaks[wider] for wider in chain[i + 1 :]))
     native = _WIDENING[dtype][0]
     if used == native or {used, native} == {"bf16", "fp16"}:
         return used, None
     reason = "has no" if native not in chip.peak_flops else "runs slowly in"
-    return used, f"{chip.name} {reason} {native}: {dtype} work runs at its {used} rate ({peaks[used] / 1e12:g} TFLOP/s dense)"
+    rate = f"{used} rate ({peaks[used] / TERA:g} TFLOP/s dense)"
+    return used, f"{chip.name} {reason} {native}: {dtype} work runs at its {rate}"

@@ -14,6 +14,7 @@ from pddplan.errors import InputError, Problem
 from pddplan.hardware.types import KINDS, Sourced
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_EXAMPLE = "{value: 1, kind: datasheet, source: vendor datasheet}"
 _FIELDS = ("value", "low", "high", "kind", "source", "date", "note")
 
 
@@ -69,7 +70,9 @@ class Reader:
     def text(self, key: str, default: str | None = None) -> str:
         value = self.content.get(key, default)
         if not isinstance(value, str) or not value.strip():
-            self.problem(key, "missing" if value is None else repr(value), "text (in quotes if YAML reads it as something else)")
+            self.problem(
+                key, "missing" if value is None else repr(value), "text, in quotes where YAML reads something else"
+            )
             return ""
         return value
 
@@ -98,27 +101,30 @@ class Reader:
         """The sourced number under ``key``, times ``scale``. A missing optional one is unknown (no value)."""
         if key not in self.content:
             if required:
-                self.problem(key, "missing", "a number with its kind and source", "{value: 1, kind: datasheet, source: vendor datasheet}")
+                self.problem(key, "missing", "a number with its kind and source", _EXAMPLE)
             return Sourced(None, "assumed", "not given")
         return self.sourced(key, self.content[key], scale, positive=positive, valued=required)
 
-    def sourced(self, place: str, raw: Any, scale: float = 1.0, *, positive: bool = True, valued: bool = True) -> Sourced:
-        """``raw`` as a Sourced: a mapping with ``value`` (or ``low`` and ``high``), or a bare number, which counts as assumed.
+    def sourced(
+        self, place: str, raw: Any, scale: float = 1.0, *, positive: bool = True, valued: bool = True
+    ) -> Sourced:
+        """``raw`` as a Sourced: a mapping with ``value`` (or ``low`` and ``high``), or a bare number, then assumed.
 
         valued: a range or an unknown is not enough, there must be a value.
         """
         if not isinstance(raw, dict):
-            return Sourced(self._finite(place, raw, scale, positive), "assumed", f"given without a source in {self.path.name}")
+            value = self._finite(place, raw, scale, positive)
+            return Sourced(value, "assumed", f"given without a source in {self.path.name}")
         self.only(_FIELDS, raw, f"{place}.")
         value, low, high = (
             self._finite(f"{place}.{part}", raw[part], scale, positive) if raw.get(part) is not None else None
             for part in ("value", "low", "high")
         )
         if valued and value is None and raw.get("value") is None:
-            self.problem(place, "no value", "a number", "{value: 1, kind: datasheet, source: vendor datasheet}")
+            self.problem(place, "no value", "a number", _EXAMPLE)
         if (low is None) != (high is None) or (low is not None and high is not None and low > high):
             self.problem(place, f"range {raw.get('low')} to {raw.get('high')}", "low and high together, low <= high")
-        kind = raw.get("kind")
+        kind: Any = raw.get("kind")
         if kind not in KINDS:
             self.problem(f"{place}.kind", repr(kind), "one of " + ", ".join(KINDS), "datasheet")
             kind = "assumed"
@@ -133,7 +139,8 @@ class Reader:
     def _finite(self, place: str, raw: Any, scale: float, positive: bool) -> float | None:
         ok = isinstance(raw, (int, float)) and not isinstance(raw, bool) and isfinite(raw)
         if not ok or (raw <= 0 if positive else raw < 0):
-            self.problem(place, repr(raw), f"a finite number {'over' if positive else 'of at least'} 0, without quotes or units", "1.5")
+            accepted = f"a finite number {'over' if positive else 'of at least'} 0, without quotes or units"
+            self.problem(place, repr(raw), accepted, "1.5")
             return None
         return float(raw) * scale
 

@@ -12,7 +12,10 @@ KINDS: tuple[Kind, ...] = ("datasheet", "measured", "secondary", "assumed")
 
 @dataclass(frozen=True)
 class Sourced:
-    """A number with its provenance. ``low``/``high`` hold a published range; then ``value`` may be None (no default)."""
+    """A number with its provenance.
+
+    ``low``/``high`` hold a published range; then ``value`` may be None: there is no default.
+    """
 
     value: float | None
     kind: Kind
@@ -31,10 +34,10 @@ class Sourced:
 class Chip:
     """One accelerator.
 
-    peak_flops: dense FLOP/s per dtype (bf16, fp16, fp8, int8, fp4; a dtype the chip lacks has no key). hbm_bytes: usable bytes.
-    scaleup_bytes_per_s: per GPU per direction inside a domain of ``scaleup_domain`` GPUs; scaleout_bytes_per_s: NIC per GPU per
-    direction. efficiency_of: the measured chip whose kernel constants apply; efficiency_kind: ``measured`` when it is this chip
-    itself, ``assumed`` when inherited from the nearest one.
+    peak_flops: dense FLOP/s per dtype (bf16, fp16, fp8, int8, fp4; a dtype the chip lacks has no key).
+    hbm_bytes: usable bytes. scaleup_bytes_per_s: per GPU per direction inside a domain of ``scaleup_domain`` GPUs;
+    scaleout_bytes_per_s: NIC per GPU per direction. efficiency_of: the measured chip whose kernel constants apply;
+    efficiency_kind: ``measured`` when it is this chip itself, ``assumed`` when inherited from the nearest one.
     prices: USD/h, USD or CNY by term (on_demand_usd_h, reserved_usd_h, purchase_usd ...), usually ranges.
     path: the file it was read from.
     """
@@ -65,7 +68,8 @@ class LinkProfile:
     """A kind of line between rooms.
 
     price_usd_per_gbps_month: for capacity bought; price_usd_per_gb: for volume billed; either may be unknown (None).
-    usable: share of the circuit that TCP payload can use. per_flow_bytes_per_s: what one connection reaches on an untuned host.
+    usable: share of the circuit that TCP payload can use. per_flow_bytes_per_s: what one connection reaches on an
+    untuned host.
     """
 
     slug: str
@@ -83,7 +87,7 @@ class LinkProfile:
 
 @dataclass(frozen=True)
 class ApiPrice:
-    """What an API charges, USD per million tokens: ``hit`` cached input, ``miss`` uncached input, ``output``, ``write`` into a cache."""
+    """What an API charges, USD per million tokens: cached input (hit), uncached input (miss), output, cache write."""
 
     model: str
     hit_usd_per_million: Sourced
@@ -107,7 +111,9 @@ class PriceBook:
     pue: Mapping[str, Sourced]
     facility_kw_per_gpu: Mapping[str, Sourced]
     colocation_usd_per_kw_month: Mapping[str, Sourced]
-    amortisation: Mapping[str, Sourced]
-    cache_usd_per_gb_month: Mapping[str, Sourced]
+    amortisation_years: Mapping[str, Sourced]
+    cost_of_capital: Mapping[str, Sourced]
+    network_storage_share: Mapping[str, Sourced]
+    maintenance_share_per_year: Mapping[str, Sourced]
     api_tokens: Mapping[str, ApiPrice]
     path: str = ""
