@@ -1,4 +1,6 @@
-"""What planning returns: the plan, how good it is proven to be, what binds, what lost and why, and the baselines beside it."""
+"""What planning returns: the plan, how good it is proven to be, what binds, what lost and why, and the baselines
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ BaselineName = Literal["aggregated", "one_room_one_chip", "one_room_mixed", "two
 
 @dataclass(frozen=True)
 class Objective:
-    """What was optimised. ``value``: of the verified plan; ``bound``: no plan in the search space is better; same unit as ``value``.
+    """What was optimised. ``value``: of the verified plan; ``bound``: no plan in the search space is better; same unit
+    as ``value``.
 
-    kind: max-bcr (requests/s per USD/h), min-cost (USD/h), max-goodput (requests/s). ratio_bound_step: the U / (least cost) of the
+    kind: max-bcr (requests/s per USD/h), min-cost (USD/h), max-goodput (requests/s). ratio_bound_step: the U / (least
+    cost) of the
     Dinkelbach certificate, 0 where the bound came from elsewhere.
     """
 
@@ -31,7 +35,8 @@ class Objective:
 class Binding:
     """A constraint that holds the plan back.
 
-    value against limit in ``unit``. worth: change of the objective for ``step`` more of it (found by re-solving; positive is better;
+    value against limit in ``unit``. worth: change of the objective for ``step`` more of it (found by re-solving;
+    positive is better;
     None where it was not re-solved); worth_share: the same relative to the objective. role: the pool or line concerned.
     """
 
@@ -47,7 +52,8 @@ class Binding:
 
 @dataclass(frozen=True)
 class Rejection:
-    """An alternative that lost: ``value`` missed ``limit`` (same unit); ``note`` says it in a sentence. ``kind``: memory, legality, sla,
+    """An alternative that lost: ``value`` missed ``limit`` (same unit); ``note`` says it in a sentence. ``kind``:
+    memory, legality, sla,
     stock, stability, objective, line, engine, policy."""
 
     candidate: str
@@ -61,7 +67,9 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Baseline:
-    """One of the four baselines, planned by the same code. ``evaluation`` is None where it has no feasible plan; ``reason`` then says why."""
+    """One of the four baselines, planned by the same code. ``evaluation`` is None where it has no feasible plan;
+    ``reason`` then says why.
+    """
 
     name: BaselineName
     status: Status
@@ -71,7 +79,9 @@ class Baseline:
 
 @dataclass(frozen=True)
 class RoleWork:
-    """Chip time that one request costs in a role: ``chip_s_per_request`` is GPU-seconds of work (utilisation 1) of a mean request."""
+    """Chip time that one request costs in a role: ``chip_s_per_request`` is GPU-seconds of work (utilisation 1) of a
+    mean request.
+    """
 
     role: Role
     configuration: Configuration
@@ -86,7 +96,8 @@ class RoleWork:
 
 @dataclass(frozen=True)
 class PdRatio:
-    """The P:D section. ``balanced``: D instances per P instance at equal utilisation; ``best``: small integer ratios (p, d) with the share of
+    """The P:D section. ``balanced``: D instances per P instance at equal utilisation; ``best``: small integer ratios
+    (p, d) with the share of
     throughput lost to imbalance, best first. ``advice`` is a sentence."""
 
     work: tuple[RoleWork, ...]
@@ -97,7 +108,8 @@ class PdRatio:
 
 @dataclass(frozen=True)
 class SearchLog:
-    """How the search went: candidates enumerated and legal, columns before and after dominance, programs solved, evaluations of the whole
+    """How the search went: candidates enumerated and legal, columns before and after dominance, programs solved,
+    evaluations of the whole
     model, cuts added, and whether the time limit ended it. No clock times: results are the same on each run."""
 
     candidates: int = 0
@@ -116,7 +128,8 @@ class SearchLog:
 class PlanResult:
     """Answer of ``pddplan.pipeline.plan``.
 
-    status: optimal (gap 0 up to tolerance), feasible (gap > 0), evaluated (a given plan, not searched). gap: relative, on the verified objective.
+    status: optimal (gap 0 up to tolerance), feasible (gap > 0), evaluated (a given plan, not searched). gap: relative,
+    on the verified objective.
     An infeasible scenario raises InfeasibleError instead of returning.
     """
 

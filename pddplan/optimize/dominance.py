@@ -1,0 +1,166 @@
+"""Drops columns and options that some optimal plan does not need, each by a rule with a proof, before the solver sees
+them.
+
+1. A resource that cannot run out (every option at its largest use still fits) constrains nothing.
+2. A column is dominated by a smaller-use column of its own option that carries as much, or all that is ever asked.
+3. An option is dominated by another of its pool when for each of its columns the other has one that uses no more of
+anything and
+   carries no less of every row. The other may already be in the plan at n replicas: then the two merge into its column
+   of
+   n + n', which exists and carries the sum when its table is complete and superadditive (pooling gains never are
+   negative). Where
+   a pool takes one configuration only, the merge cannot arise and that condition is not needed.
+
+Options that a cut names never dominate, and are never dropped: a cut has taken from them what their tables promise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pddplan.optimize.program import FloatArray, GrowCut, Option, Program, Resource
+
+SLACK = 1e-12
+
+
+def drop_dominated(program: Program) -> Program:
+    """``program`` without resources that cannot bind and without dominated columns and options: the same optimum,
+    fewer binaries.
+    """
+    protected = _in_cuts(program)
+    most = {row.name: program.demand_max(row) for row in program.rows}
+    program = replace(program, options=_trimmed(program.options, protected, most))
+    resources = _that_can_bind(program)
+    named = {resource.name for resource in resources}
+    named |= {name for purchase in program.purchases for name in purchase.resources}
+    loose = tuple(replace(o, uses={k: v for k, v in o.uses.items() if k in named}) for o in program.options)
+    kept = _drop_options(_trimmed(loose, protected, most), program, most, protected)
+    return replace(program, resources=resources, options=kept)
+
+
+def _trimmed(options: tuple[Option, ...], protected: set[str], most: dict[str, float]) -> tuple[Option, ...]:
+    kept = (o if o.name in protected or o.required else _drop_columns(o, most) for o in options)
+    return tuple(option for option in kept if option.replicas.size)
+
+
+def _that_can_bind(program: Program) -> tuple[Resource, ...]:
+    kept = []
+    for resource in program.resources:
+        largest = [
+            (o.pool, float(np.max(o.uses[resource.name], initial=0.0)))
+            for o in program.options
+            if resource.name in o.uses
+        ]
+        by_pool: dict[str, list[float]] = {}
+        for pool, use in largest:
+            by_pool.setdefault(pool, []).append(use)
+        worst = sum(
+            sum(sorted(uses)[::-1][: program.max_options.get(pool, len(uses))]) for pool, uses in by_pool.items()
+        )
+        if worst > resource.limit:
+            kept.append(resource)
+    return tuple(kept)
+
+
+def _in_cuts(program: Program) -> set[str]:
+    return {name for cut in program.cuts for name in (cut.counts if isinstance(cut, GrowCut) else cut.options)}
+
+
+def _burden(option: Option, names: tuple[str, ...]) -> FloatArray:
+    """What each column uses of everything that counts, shape (columns, things)."""
+    zeros = np.zeros(option.replicas.size)
+    used = [option.uses.get(name, zeros) for name in names]
+    return np.stack([*used, option.cost_usd_per_h], axis=1)
+
+
+def _benefit(option: Option, most: dict[str, float]) -> FloatArray:
+    """What each column can serve of each row if it serves that row alone, cut at the most that is asked; shape
+    (columns, rows).
+
+    With several rows the columns of one option, and of options with proportional loads, compare the same way as their
+    capacities.
+    """
+    rows = sorted(option.loads)
+    if len(rows) == 1:
+        return np.minimum(option.capacity / option.loads[rows[0]], most[rows[0]])[:, None]
+    enough = sum(load * most[row] for row, load in option.loads.items())
+    capacity = np.minimum(option.capacity, enough)
+    return np.stack([capacity / option.loads[row] for row in rows], axis=1)
+
+
+def _drop_columns(option: Option, most: dict[str, float]) -> Option:
+    names = tuple(sorted(option.uses))
+    burden, benefit = _burden(option, names), _benefit(option, most)
+    keep = np.ones(option.replicas.size, dtype=bool)
+    keep &= np.max(benefit, axis=1) > 0
+    for k in range(option.replicas.size):
+        others = keep.copy()
+        others[k:] = False
+        lighter = np.all(burden <= burden[k] + SLACK, axis=1) & np.all(benefit >= benefit[k] - SLACK, axis=1)
+        if np.any(lighter & others):
+            keep[k] = False
+    return option.take(keep)
+
+
+def _drop_options(
+    options: tuple[Option, ...], program: Program, most: dict[str, float], protected: set[str]
+) -> tuple[Option, ...]:
+    names = tuple(sorted({name for option in options for name in option.uses}))
+    dropped: set[str] = set()
+    pools: dict[tuple[str, tuple[str, ...]], list[Option]] = {}
+    for option in options:
+        pools.setdefault((option.pool, tuple(sorted(option.loads))), []).append(option)
+    for (pool, _), members in pools.items():
+        alone = program.max_options.get(pool) == 1
+        tables = {o.name: (_burden(o, names), _benefit(o, most)) for o in members}
+        strong = {o.name: alone or _merges(o, tables[o.name], most) for o in members}
+        for weak in members:
+            if weak.required or weak.name in protected:
+                continue
+            for other in members:
+                if (
+                    other.name in dropped
+                    or other.name == weak.name
+                    or other.name in protected
+                    or not strong[other.name]
+                ):
+                    continue
+                if _dominates(tables[other.name], tables[weak.name]):
+                    dropped.add(weak.name)
+                    break
+    return tuple(option for option in options if option.name not in dropped)
+
+
+def _dominates(strong: tuple[FloatArray, FloatArray], weak: tuple[FloatArray, FloatArray]) -> bool:
+    lighter = np.all(strong[0][None, :, :] <= weak[0][:, None, :] + SLACK, axis=2)
+    carries = np.all(strong[1][None, :, :] >= weak[1][:, None, :] * (1 - SLACK), axis=2)
+    return bool(np.all(np.any(lighter & carries, axis=1)))
+
+
+def _merges(option: Option, table: tuple[FloatArray, FloatArray], most: dict[str, float]) -> bool:
+    """Whether two columns of the option always merge into one: counts 1..N without holes, use linear, benefit
+    superadditive up to
+    what is asked, and the table ends only where everything is covered."""
+    n = option.replicas.size
+    burden, benefit = table
+    if not np.array_equal(option.replicas, np.arange(1, n + 1)):
+        return False
+    if not np.allclose(burden, burden[0] * option.replicas[:, None], rtol=1e-9):
+        return False
+    ceiling = np.max(benefit, axis=0)
+    if len(option.loads) == 1:
+        row = next(iter(option.loads))
+        covered = bool(ceiling[0] >= most[row] * (1 - SLACK))
+    else:
+        covered = bool(
+            np.max(option.capacity) >= sum(load * most[row] for row, load in option.loads.items()) * (1 - SLACK)
+        )
+    if not covered:
+        return False
+    for a in range(n):
+        together = np.minimum(benefit[a] + benefit[: n - a - 1], ceiling)
+        if np.any(benefit[a + 1 :] < together * (1 - 1e-9)):
+            return False
+    return True

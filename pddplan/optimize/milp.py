@@ -1,0 +1,376 @@
+"""States a Program in PuLP and solves it with HiGHS. One function per constraint family; the only importer of pulp."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pulp
+
+from pddplan.errors import SolverError
+from pddplan.optimize.program import GrowCut, Option, Program, Solution
+
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When the solver may stop: at a proven relative ``gap``, or after ``seconds`` with the incumbent and the gap it
+    has.
+    """
+
+    gap: float = 0.0
+    seconds: float | None = None
+
+
+@dataclass
+class Model:
+    """A PuLP problem with its variables. taken [z]: option -> one binary per column. served [x]: (option, row),
+    options of several rows.
+
+    carried [f]: path -> scale. chosen [y]: path of an exclusive market -> binary. paid: purchase -> term -> one
+    variable per period (or one).
+    """
+
+    problem: Any
+    program: Program
+    taken: dict[str, list[Any]] = field(default_factory=dict)
+    served: dict[tuple[str, str], Any] = field(default_factory=dict)
+    carried: dict[str, Any] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
+    paid: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def variable(self, name: str, low: float | None = 0.0, high: float | None = None, integer: bool = False) -> Any:
+        return self.problem.add_variable(self.unique(name), low, high, pulp.LpInteger if integer else pulp.LpContinuous)
+
+    def add(self, name: str, constraint: Any) -> None:
+        self.problem.addConstraint(constraint, self.unique(name))
+
+    def unique(self, name: str) -> str:
+        """``name`` in the letters that an LP file allows, numbered where that makes two names equal."""
+        clean = re.sub(r"[^A-Za-z0-9_]+", "_", name)[:200]
+        candidate, number = clean, 2
+        while candidate in self._names:
+            candidate, number = f"{clean}_{number}", number + 1
+        self._names.add(candidate)
+        return candidate
+
+
+def state(program: Program) -> Model:
+    """Variables and every constraint family of ``program``; the objective is set by ``solve`` and ``maximise_ratio``."""
+    model = Model(pulp.LpProblem("plan", pulp.LpMinimize), program)
+    _declare_paths(model)
+    _declare_columns(model)
+    one_column_per_option(model)
+    serve_markets(model)
+    capacity_of_shared_options(model)
+    cover_demand(model)
+    respect_resources(model)
+    cap_options_per_pool(model)
+    pay_by_term(model)
+    stay_within_budget(model)
+    apply_cuts(model)
+    return model
+
+
+def _sum(terms: Iterable[tuple[Any, float]]) -> Any:
+    return pulp.LpAffineExpression([(variable, float(weight)) for variable, weight in terms if weight != 0.0])
+
+
+def _declare_paths(model: Model) -> None:
+    exclusive = {market.name: market for market in model.program.markets if market.exclusive}
+    for path in model.program.paths:
+        model.carried[path.name] = model.variable(f"scale_{path.name}")
+        if path.market in exclusive:
+            model.chosen[path.name] = model.variable(f"path_{path.name}", 0, 1, integer=True)
+
+
+def _declare_columns(model: Model) -> None:
+    for option in model.program.options:
+        model.taken[option.name] = [
+            model.variable(f"take_{option.name}_{n}", 0, 1, integer=True) for n in option.replicas
+        ]
+        if len(option.loads) > 1:
+            for row in option.loads:
+                model.served[option.name, row] = model.variable(f"serve_{option.name}_{row}")
+
+
+def one_column_per_option(model: Model) -> None:
+    """Exactly one column of a required option, at most one of any other."""
+    for option in model.program.options:
+        total = _sum((z, 1.0) for z in model.taken[option.name])
+        if option.required:
+            model.add(f"one_of_{option.name}", total == 1)
+        elif option.replicas.size > 1:
+            model.add(f"one_of_{option.name}", total <= 1)
+
+
+def serve_markets(model: Model) -> None:
+    """The paths of a market carry between its least and its greatest scale; one path only where the market is
+    exclusive.
+    """
+    for market in model.program.markets:
+        paths = [path.name for path in model.program.paths if path.market == market.name]
+        total = _sum((model.carried[path], 1.0) for path in paths)
+        if market.scale_min == market.scale_max:
+            model.add(f"serve_{market.name}", total == market.scale_min)
+        else:
+            model.add(f"serve_at_least_{market.name}", total >= market.scale_min)
+            model.add(f"serve_at_most_{market.name}", total <= market.scale_max)
+        if market.exclusive:
+            model.add(f"one_path_of_{market.name}", _sum((model.chosen[path], 1.0) for path in paths) == 1)
+            for path in paths:
+                terms = [(model.carried[path], 1.0), (model.chosen[path], -market.scale_max)]
+                model.add(f"only_if_chosen_{path}", _sum(terms) <= 0)
+
+
+def capacity_of_shared_options(model: Model) -> None:
+    """What an option serves on its rows, each with its own load, fits in the column taken."""
+    for option in model.program.options:
+        if len(option.loads) > 1:
+            largest = float(np.max(option.capacity, initial=0.0)) or 1.0
+            terms = [(model.served[option.name, row], load / largest) for row, load in option.loads.items()]
+            terms += [(z, -c / largest) for z, c in zip(model.taken[option.name], option.capacity, strict=True)]
+            model.add(f"capacity_{option.name}", _sum(terms) <= 0)
+
+
+def cover_demand(model: Model) -> None:
+    """Capacity taken covers what the paths ask of each row. Coefficients are cut at the row's greatest demand, which
+    changes no plan.
+    """
+    for row in model.program.rows:
+        most = model.program.demand_max(row)
+        if most <= 0:
+            continue
+        terms: list[tuple[Any, float]] = []
+        for option in model.program.options:
+            if row.name not in option.loads:
+                continue
+            if len(option.loads) > 1:
+                terms.append((model.served[option.name, row.name], 1.0 / most))
+            else:
+                carried = np.minimum(option.capacity / option.loads[row.name] / most, 1.0)
+                terms += list(zip(model.taken[option.name], carried.tolist(), strict=True))
+        terms += [(model.carried[path], -rate / most) for path, rate in row.rates.items()]
+        model.add(f"cover_{row.name}", _sum(terms) >= 0)
+
+
+def respect_resources(model: Model) -> None:
+    """No more of a resource than there is."""
+    for resource in model.program.resources:
+        terms = [
+            (z, used)
+            for option in model.program.options
+            if resource.name in option.uses
+            for z, used in zip(model.taken[option.name], option.uses[resource.name], strict=True)
+        ]
+        if terms:
+            model.add(f"limit_{resource.name}", _sum(terms) <= resource.limit)
+
+
+def cap_options_per_pool(model: Model) -> None:
+    """At most m configurations in a pool."""
+    for pool, most in model.program.max_options.items():
+        members = [option for option in model.program.options if option.pool == pool]
+        if len(members) > most:
+            terms = [(z, 1.0) for option in members for z in model.taken[option.name]]
+            model.add(f"configurations_{pool}", _sum(terms) <= most)
+
+
+def pay_by_term(model: Model) -> None:
+    """GPUs in use in each period are reserved, on demand or spot; spot is a limited share of them."""
+    for purchase in model.program.purchases:
+        paid: dict[str, list[Any]] = {}
+        if purchase.reserved_usd_per_h is not None:
+            paid["reserved"] = [model.variable(f"reserved_{purchase.name}", integer=True)]
+        for term, price in (("on_demand", purchase.on_demand_usd_per_h), ("spot", purchase.spot_usd_per_h)):
+            if price is not None:
+                paid[term] = [
+                    model.variable(f"{term}_{purchase.name}_{t}", integer=True) for t in range(len(purchase.resources))
+                ]
+        model.paid[purchase.name] = paid
+        for period, resource in enumerate(purchase.resources):
+            in_use = [
+                (z, used)
+                for option in model.program.options
+                if resource in option.uses
+                for z, used in zip(model.taken[option.name], option.uses[resource], strict=True)
+            ]
+            bought = [(variables[0 if term == "reserved" else period], -1.0) for term, variables in paid.items()]
+            model.add(f"paid_{purchase.name}_{period}", _sum(in_use + bought) <= 0)
+            if "spot" in paid:
+                share = [(z, -used * purchase.spot_share_max) for z, used in in_use]
+                model.add(f"spot_share_{purchase.name}_{period}", _sum([(paid["spot"][period], 1.0), *share]) <= 0)
+
+
+def stay_within_budget(model: Model) -> None:
+    """The whole cost is at most the budget."""
+    if model.program.budget_usd_per_h is not None:
+        model.add("budget", cost_expression(model) <= model.program.budget_usd_per_h)
+
+
+def apply_cuts(model: Model) -> None:
+    """What verification has ruled out."""
+    for number, cut in enumerate(model.program.cuts):
+        if isinstance(cut, GrowCut):
+            more = [
+                (z, 1.0)
+                for option in model.program.options
+                for z, n in zip(model.taken[option.name], option.replicas, strict=True)
+                if n > cut.counts.get(option.name, 0)
+            ]
+            model.add(f"grow_{number}", _sum(more) >= 1)
+        else:
+            together = [(z, 1.0) for name in cut.options for z in model.taken.get(name, [])]
+            model.add(f"not_together_{number}", _sum(together) <= len(cut.options) - 1)
+
+
+def cost_expression(model: Model) -> Any:
+    """USD/h of columns and purchases."""
+    terms = [
+        (z, cost)
+        for option in model.program.options
+        for z, cost in zip(model.taken[option.name], option.cost_usd_per_h, strict=True)
+    ]
+    for purchase in model.program.purchases:
+        prices = {
+            "reserved": purchase.reserved_usd_per_h,
+            "on_demand": purchase.on_demand_usd_per_h,
+            "spot": purchase.spot_usd_per_h,
+        }
+        for term, variables in model.paid[purchase.name].items():
+            weights = (1.0,) if term == "reserved" else purchase.hours_share
+            terms += [(v, float(prices[term] or 0.0) * w) for v, w in zip(variables, weights, strict=True)]
+    return _sum(terms)
+
+
+def goodput_expression(model: Model) -> Any:
+    """Good requests/s of all paths."""
+    value = {market.name: market.value for market in model.program.markets}
+    return _sum((model.carried[path.name], value[path.market] * path.value_share) for path in model.program.paths)
+
+
+def solve_cost(program: Program, limits: Limits = Limits()) -> Solution | None:
+    """Least cost of serving every market at its least scale; None when nothing can."""
+    model = state(program)
+    return _run(model, cost_expression(model), limits)
+
+
+def solve_goodput(program: Program, limits: Limits = Limits()) -> Solution | None:
+    """Most goodput under resources and budget, and of the plans that reach it a cheapest; None when nothing is
+    feasible.
+    """
+    model = state(program)
+    best = _run(model, -goodput_expression(model), limits)
+    if best is None:
+        return None
+    best = replace(best, objective=-best.objective, bound=-best.bound)
+    cheapest = state(program)
+    cheapest.add("keep_goodput", goodput_expression(cheapest) >= best.objective * (1 - TOLERANCE))
+    second = _run(cheapest, cost_expression(cheapest), limits)
+    if second is None:
+        return best
+    return replace(
+        second, status=best.status, objective=second.goodput_rps, bound=best.bound, gap=best.gap, iterations=2
+    )
+
+
+def solve_ratio(program: Program, limits: Limits = Limits()) -> Solution | None:
+    """Greatest goodput per cost (Dinkelbach 1967): the ratio lambda is optimal when max(goodput - lambda cost) is 0.
+
+    With U the solver's bound on that maximum, no plan's ratio is over lambda + U / (least cost): the certificate. None
+    when
+    nothing is feasible. Raises ValueError when a plan of no cost exists: the ratio then has no scale.
+    """
+    cheapest = solve_cost(program, limits)
+    if cheapest is None:
+        return None
+    least_cost = cheapest.bound
+    if cheapest.cost_usd_per_h <= 0 or least_cost <= 0:
+        raise ValueError(
+            "max-bcr needs every plan to cost something: set a demand floor (served_share_min) over 0 and prices over 0"
+        )
+    best, programs = cheapest, 1
+    while True:
+        ratio = best.goodput_rps / best.cost_usd_per_h
+        model = state(program)
+        answer = _run(model, ratio * cost_expression(model) - goodput_expression(model), limits)
+        programs += 1
+        if answer is None:
+            raise SolverError("the solver called a program infeasible after it had solved it; relax the tolerances")
+        surplus, step = -answer.objective, max(0.0, -answer.bound) / least_cost
+        improved = answer.goodput_rps / answer.cost_usd_per_h > ratio * (1 + TOLERANCE)
+        if not improved or surplus <= TOLERANCE * max(1.0, best.goodput_rps):
+            gap = step / (ratio + step) if ratio + step > 0 else 0.0
+            gap = 0.0 if gap < 1e-7 else gap
+            return replace(
+                best, status="optimal" if gap <= max(limits.gap, 0.0) else "feasible", objective=ratio, bound=ratio + step, gap=gap,
+                ratio_bound_step=step, iterations=programs,
+            )  # fmt: skip
+        best = answer
+
+
+def _run(model: Model, objective: Any, limits: Limits) -> Solution | None:
+    """Minimise ``objective``; None when infeasible; SolverError when the solver ends without an answer."""
+    problem = model.problem
+    problem.setObjective(objective)
+    solver = pulp.HiGHS(msg=False, gapRel=limits.gap, gapAbs=0.0, threads=1, timeLimit=limits.seconds, random_seed=0)
+    try:
+        problem.solve(solver)
+    except pulp.PulpSolverError as error:
+        raise SolverError(f"HiGHS is missing or failed: {error}; install it with: pip install 'pulp[highs]'") from error
+    if problem.sol_status == pulp.LpSolutionInfeasible:
+        return None
+    if problem.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+        raise SolverError(f"HiGHS ended as {pulp.LpSolution[problem.sol_status]} without a plan; allow more time")
+    info = problem.solverModel.getInfo()
+    if info.primal_solution_status != 2:
+        raise SolverError(f"HiGHS stopped after {limits.seconds} s before it had a plan; allow more time")
+    value = float(info.objective_function_value)
+    bound = float(info.mip_dual_bound) if np.isfinite(info.mip_dual_bound) and problem.isMIP() else value
+    gap = max(0.0, (value - bound) / max(abs(value), 1e-12))
+    gap = 0.0 if gap < 1e-7 else gap
+    return _read(model, value, bound if gap else value, gap)
+
+
+def _read(model: Model, value: float, bound: float, gap: float) -> Solution:
+    program = model.program
+    counts = {o.name: int(o.replicas[_taken(model, o)]) for o in program.options if _taken(model, o) >= 0}
+    cost = cost_expression(model).value() or 0.0
+    return Solution(
+        status="optimal" if gap == 0.0 else "feasible",
+        objective=value,
+        bound=bound,
+        gap=gap,
+        counts=counts,
+        scales={name: float(v.varValue) for name, v in model.carried.items() if v.varValue > TOLERANCE},
+        flows={key: float(v.varValue) for key, v in model.served.items() if v.varValue > TOLERANCE},
+        cost_usd_per_h=float(cost),
+        goodput_rps=float(goodput_expression(model).value() or 0.0),
+        paid=_paid(model),
+    )
+
+
+def _taken(model: Model, option: Option) -> int:
+    """Index of the column taken, -1 for none."""
+    return next((i for i, z in enumerate(model.taken[option.name]) if z.varValue > 0.5), -1)
+
+
+def _paid(model: Model) -> Mapping[str, Mapping[str, float]]:
+    """GPUs per term, averaged over the periods."""
+    paid: dict[str, dict[str, float]] = {}
+    for purchase in model.program.purchases:
+        paid[purchase.name] = {
+            term: float(
+                sum(
+                    v.varValue * w
+                    for v, w in zip(variables, (1.0,) if term == "reserved" else purchase.hours_share, strict=True)
+                )
+            )
+            for term, variables in model.paid[purchase.name].items()
+        }
+    return paid
