@@ -231,10 +231,10 @@ class Sessions(Section):
     """Agent sessions: each turn sends the whole context again, grown by the last answer and by new input.
 
     system_tokens: prefix that all sessions share (always cached). first_tokens: the first turn's own input.
-    growth_tokens: new input of each later turn. answers_kept: whether the next turn's context contains the answer. A turn
-    follows the last answer after tool_time (share tool_share of turns) or think_time. When a turn would pass context_max,
-    the context is compacted to compact_to of it, which nobody has cached. Prefixes idle longer than cache_ttl are gone
-    (md_cache_ttl: at MD).
+    growth_tokens: new input of each later turn. answers_kept: whether the next turn's context contains the answer.
+    A turn follows the last answer after tool_time (share tool_share of turns) or think_time. When a turn would pass
+    context_max, the context is compacted to compact_to of it, which nobody has cached. Prefixes idle longer than
+    cache_ttl are gone (md_cache_ttl: at MD).
     """
 
     turns: Length
