@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, MinLen
 from pydantic import PrivateAttr, StringConstraints, model_validator
 
 from pddplan.scenario.base import Section, teach
+from pddplan.scenario.document import Document
 from pddplan.scenario.instances import ProfiledInstance, Role
 from pddplan.scenario.quantities import (
     Bytes,
@@ -372,6 +373,7 @@ class Scenario(Section):
     variants: Mapping[Name, Mapping[str, Any]] = {}
 
     _base: Path = PrivateAttr(default_factory=Path)
+    _origin: Document = PrivateAttr(default_factory=lambda: Document({}, {}, "scenario"))
 
     @model_validator(mode="before")
     @classmethod
@@ -422,6 +424,15 @@ class Scenario(Section):
     def base(self) -> Path:
         """Folder that relative paths of the scenario start from."""
         return self._base
+
+    @property
+    def origin(self) -> Document:
+        """The file the scenario was read from, with its lines."""
+        return self._origin
+
+    def place(self, *path: str | int) -> str:
+        """``file:line path`` for an error message about the value at ``path``."""
+        return self._origin.place(path)
 
     def document(self) -> dict[str, Any]:
         """The scenario as plain data that ``load_scenario`` reads back to an equal one; defaults left out."""

@@ -1,0 +1,128 @@
+"""Reading a scenario: a path or a shipped name, overrides applied, every problem told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pddplan.data_files import data_root
+from pddplan.errors import InputError, Problem
+from pddplan.scenario.checks import cross_checks
+from pddplan.scenario.document import Document, KeyPath, parse_document, read_bytes
+from pddplan.scenario.keys import listed, suggestion
+from pddplan.scenario.overrides import Override, with_overrides
+from pddplan.scenario.plan_file import scenario_of_plan
+from pddplan.scenario.problems import tell
+from pddplan.scenario.schema import Scenario
+
+NameCheck = Callable[[str], Problem | None]
+"""Says what is wrong with a name (the problem's ``place`` is filled in by the loader), or None."""
+
+
+def shipped_scenarios() -> dict[str, Path]:
+    """Shipped scenarios by name, in order of name."""
+    return {path.stem: path for path in sorted((data_root() / "scenarios").glob("*.yaml"))}
+
+
+def find_scenario(source: str | Path) -> Path:
+    """File of a path or a shipped name. Raises InputError."""
+    path = Path(source)
+    if path.exists():
+        return path
+    shipped = shipped_scenarios()
+    if str(source) in shipped:
+        return shipped[str(source)]
+    near = suggestion(str(source), list(shipped))
+    accepted = (f"did you mean {near!r}? " if near else "") + f"name a file, or one of {listed(list(shipped))}"
+    raise InputError(Problem(str(source), "no such file, and no shipped scenario of that name", accepted))
+
+
+def load_scenario(
+    source: str | Path | Scenario,
+    overrides: Iterable[str | Override] = (),
+    chip_check: NameCheck | None = None,
+    model_check: Callable[[str, Path], Problem | None] | None = None,
+) -> Scenario:
+    """Read, override and validate a scenario (or the plan JSON of an earlier run).
+
+    chip_check, model_check: say whether names are known, so that unknown ones stand in the same list as all else; model_check
+    also gets the folder that relative paths start from. Raises InputError with every problem found.
+    """
+    if isinstance(source, Scenario):
+        document, base = Document(source.document(), source.origin.lines, source.origin.file), source.base
+    else:
+        path = find_scenario(source)
+        document, base = parse_document(read_bytes(path, str(path)), str(path)), path.parent
+        document = scenario_of_plan(document)
+    document, labels = with_overrides(document, overrides)
+    return _validated(document, labels, base, chip_check, model_check)
+
+
+def override(scenario: Scenario, overrides: Iterable[str | Override] | Mapping[str, Any]) -> Scenario:
+    """A scenario with other values: ``override(s, {"workload.rate": "5 req/s"})`` or ``override(s, ["workload.rate=5 req/s"])``."""
+    from pddplan.scenario.overrides import parse_override
+
+    if isinstance(overrides, Mapping):
+        overrides = [Override(parse_override(f"{path}=0").path, value, path) for path, value in overrides.items()]
+    return load_scenario(scenario, overrides)
+
+
+def _validated(
+    document: Document,
+    labels: Mapping[KeyPath, str],
+    base: Path,
+    chip_check: NameCheck | None,
+    model_check: Callable[[str, Path], Problem | None] | None,
+) -> Scenario:
+    def place(path: KeyPath) -> str:
+        own = [label for changed, label in labels.items() if path[: len(changed)] == changed]
+        return own[-1] if own else document.place(path)
+
+    problems = list(document.problems)
+    scenario: Scenario | None = None
+    currency = document.value.get("currency", "USD")
+    try:
+        scenario = Scenario.model_validate(document.value, context={"currency": currency})
+    except ValidationError as error:
+        problems += tell(error.errors(include_url=False), document.value, place)
+    except RecursionError:
+        problems.append(Problem(document.file, "is nested too deeply", "a scenario needs far fewer levels"))
+    if scenario is not None:
+        problems += cross_checks(scenario, place)
+    for path, name in _names(document.value, "chip"):
+        problem = chip_check(name) if chip_check else None
+        if problem:
+            problems.append(Problem(place(path), problem.found, problem.accepted, problem.example))
+    for path, name in _names(document.value, "model"):
+        problem = model_check(name, base) if model_check else None
+        if problem:
+            problems.append(Problem(place(path), problem.found, problem.accepted, problem.example))
+    if problems or scenario is None:
+        raise InputError(problems)
+    scenario._base = base
+    scenario._origin = document
+    return scenario
+
+
+def _names(data: Mapping[str, Any], kind: str) -> Iterator[tuple[KeyPath, str]]:
+    """(path, text) of each chip or model name in raw data, whether or not the rest of it is valid."""
+
+    def named(path: KeyPath, holder: Any, key: str) -> Iterator[tuple[KeyPath, str]]:
+        if isinstance(holder, dict) and isinstance(holder.get(key), str):
+            yield (*path, key), holder[key]
+
+    if kind == "model":
+        yield from named(("model",), data.get("model"), "name")
+        deployments = data.get("deployments")
+        for name, deployment in (deployments if isinstance(deployments, dict) else {}).items():
+            if isinstance(deployment, dict):
+                yield from named(("deployments", name, "model"), deployment.get("model"), "name")
+        return
+    sites = data.get("sites")
+    for name, site in (sites if isinstance(sites, dict) else {}).items():
+        chips = site.get("chips") if isinstance(site, dict) else None
+        for index, entry in enumerate(chips if isinstance(chips, list) else ()):
+            yield from named(("sites", name, "chips", index), entry, "chip")

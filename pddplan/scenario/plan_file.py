@@ -1,0 +1,54 @@
+"""The plan JSON of an earlier run, read back as a scenario whose ``plan`` section holds the counts found then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pddplan.errors import InputError, Problem
+from pddplan.scenario.document import Document
+
+_POOL_KEYS = ("site", "role", "chip", "instances", "tp", "pp", "dp", "ep", "profile", "deployment")
+
+
+def scenario_of_plan(document: Document) -> Document:
+    """The scenario inside a plan document, its counts fixed; any other document is returned as it is. Raises InputError."""
+    data = document.value
+    if "schema_version" not in data or not isinstance(data.get("scenario"), dict):
+        return document
+    inner = data["scenario"].get("document")
+    if not isinstance(inner, dict) or not isinstance(data.get("pools"), list):
+        raise InputError(Problem(document.file, "is a result without scenario.document and pools", "give the JSON that optimize or evaluate wrote with --json"))
+    value: dict[str, Any] = {**inner}
+    try:
+        value["plan"] = {
+            "pools": [{key: pool[key] for key in _POOL_KEYS if pool.get(key) is not None} for pool in data["pools"]],
+            "links": {link["name"]: link["circuits"] for link in data.get("links", [])},
+        }
+        value = _with_settings(value, data.get("settings") or {})
+    except (TypeError, KeyError, AttributeError) as error:
+        raise InputError(Problem(document.file, f"its pools, links or settings cannot be read ({error!r})", "give the JSON as optimize or evaluate wrote it")) from None
+    return Document(value, {}, document.file, document.problems)
+
+
+def _with_settings(value: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    fixed: dict[str, Any] = {}
+    if settings.get("relay_threshold_s") is not None:
+        fixed["relay_threshold"] = settings["relay_threshold_s"]
+    elif "relay_threshold_s" in settings:
+        fixed["relay_threshold"] = "never"
+    for key, name in (("handoff", "handoff"), ("prefill_chunk", "prefill_chunk_tokens"), ("tail_packing", "tail_packing")):
+        if settings.get(name) is not None:
+            fixed[key] = settings[name]
+    if settings.get("p_threshold_tokens") is not None:
+        fixed["p_routing"] = {"threshold": settings["p_threshold_tokens"]}
+    if "deployments" in value:
+        deployments = {name: {**inner, "policy": _merged(inner.get("policy"), fixed)} for name, inner in value["deployments"].items()}
+        return {**value, "deployments": deployments}
+    return {**value, "policy": _merged(value.get("policy"), fixed)}
+
+
+def _merged(policy: dict[str, Any] | None, fixed: dict[str, Any]) -> dict[str, Any]:
+    merged = {**(policy or {}), **fixed}
+    if "p_routing" in fixed:
+        merged["p_routing"] = {**((policy or {}).get("p_routing") or {}), **fixed["p_routing"]}
+    return merged
