@@ -15,7 +15,7 @@ from pddplan.hardware.link_file import read_link
 from pddplan.hardware.price_file import read_prices
 from pddplan.hardware.types import Chip, LinkProfile, PriceBook
 
-_Profile = TypeVar("_Profile", Chip, LinkProfile)
+_Profile = TypeVar("_Profile", bound=Chip | LinkProfile)
 
 
 def profiles_folder(group: str) -> Path:

@@ -1,0 +1,113 @@
+"""What one chip costs an hour under a scenario's cost section, part by part, each with its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pddplan.economics.cost import CostLine, colocation_per_hour, energy_per_hour, purchase_per_hour
+from pddplan.errors import InputError, Problem
+from pddplan.hardware import Chip, chip_price, load_prices
+from pddplan.scenario.schema import ChipStock, Cost, Site
+
+GIVEN = "given in the scenario"
+
+
+@dataclass(frozen=True)
+class GpuPrice:
+    """Currency per chip and hour: the sum of ``parts`` (rent or capital, energy, room, hosts)."""
+
+    parts: tuple[CostLine, ...]
+
+    @property
+    def per_hour(self) -> float:
+        return sum(part.per_hour for part in self.parts)
+
+
+def gpu_price(chip: Chip, stock: ChipStock, site: Site, cost: Cost, place: str, currency: str = "USD") -> GpuPrice:
+    """Hourly price of one chip of ``stock``.
+
+    Chip: rented at the stated price (or the profile price that ``price_source`` names), or bought when the cost basis
+    is ``purchase`` or only a purchase price is given: amortised at the cost of capital to the residual. Energy,
+    colocation, hosts and NICs are added when the scenario prices them, whatever the basis: leave them out where the
+    rent includes them. Raises InputError with every price or power that is missing.
+    """
+    problems: list[Problem] = []
+    parts: list[CostLine] = []
+    try:
+        parts.append(_chip_part(chip, stock, cost, place, currency))
+    except InputError as error:
+        problems += error.problems
+    electricity = site.electricity if site.electricity is not None else cost.electricity
+    power_w = stock.power if stock.power is not None else chip.tdp_w.value
+    if power_w is None and (electricity is not None or cost.colocation is not None):
+        found = f"the power of {chip.slug} is not one number ({chip.tdp_w.source})"
+        problems.append(Problem(f"{place}.power", found, "the power of one chip with its share of the host", "700 W"))
+    elif power_w is not None:
+        if electricity is not None:
+            pue = site.pue if site.pue is not None else cost.pue
+            amount = energy_per_hour(power_w, pue, electricity, cost.power_utilisation)
+            parts.append(
+                CostLine(
+                    "electricity", "energy", amount, source=f"{power_w:g} W x {cost.power_utilisation:g} x PUE {pue:g}"
+                )
+            )
+        if cost.colocation is not None:
+            parts.append(CostLine("colocation", "room", colocation_per_hour(power_w, cost.colocation), source=GIVEN))
+    host = stock.host_price if stock.host_price is not None else cost.host
+    node_gpus = stock.node_gpus if stock.node_gpus is not None else chip.gpus_per_node
+    for name, price in (("host", None if host is None else host / node_gpus), ("NIC", cost.nic)):
+        if price is not None:
+            parts.append(CostLine(name, "hosts", _amortised(price, cost), source=GIVEN))
+    if problems:
+        raise InputError(problems)
+    return GpuPrice(tuple(parts))
+
+
+def _amortised(price: float, cost: Cost) -> float:
+    return purchase_per_hour(price, cost.amortisation, cost.cost_of_capital, residual=cost.residual)
+
+
+def _chip_part(chip: Chip, stock: ChipStock, cost: Cost, place: str, currency: str) -> CostLine:
+    rent = _stated_rent(stock)
+    if cost.basis == "rent" and rent is not None:
+        return CostLine("rent", "chips", rent, source=GIVEN)
+    if stock.purchase is not None:
+        return CostLine("purchase", "chips", _amortised(stock.purchase, cost), source=GIVEN)
+    if stock.price_source is not None:
+        named = chip_price(chip, stock.price_source)
+        amount = named.amount * _exchange(named.currency, currency, f"{place}.price_source")
+        if named.basis == "purchase":
+            return CostLine("purchase", "chips", _amortised(amount, cost), source=named.provenance.source)
+        if cost.basis == "rent":
+            return CostLine("rent", "chips", amount, source=named.provenance.source)
+    known = ", ".join(chip.prices) or "none"
+    if cost.basis == "purchase":
+        found = f"{chip.slug} has no purchase price, and the cost basis is purchase"
+        raise InputError(
+            Problem(f"{place}.purchase", found, f"a purchase price, or price_source naming one of {known}", "25000 USD")
+        )
+    found = f"{chip.slug} has no price (a published range is no default)"
+    raise InputError(
+        Problem(f"{place}.price", found, f"a price per hour, or price_source naming one of {known}", "2.00 USD/h")
+    )
+
+
+def _stated_rent(stock: ChipStock) -> float | None:
+    if stock.price is not None:
+        return stock.price
+    if stock.prices is None:
+        return None
+    terms = (stock.prices.reserved, stock.prices.on_demand, stock.prices.spot)
+    return next((term for term in terms if term is not None), None)
+
+
+def _exchange(source: str, target: str, place: str) -> float:
+    if source == target:
+        return 1.0
+    usd_cny = load_prices().usd_cny.value
+    rates = {("USD", "CNY"): usd_cny, ("CNY", "USD"): 1 / usd_cny if usd_cny else None}
+    rate = rates.get((source, target))
+    if rate is None:
+        found = f"the profile's price is in {source}, the scenario in {target}"
+        raise InputError(Problem(place, found, "a price in the scenario's own currency", f"price: 2.00 {target}/h"))
+    return rate
