@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pddplan.economics.gpu_price import gpu_price
 from pddplan.errors import InputError, Problem
 from pddplan.hardware.catalog import load_chip
 from pddplan.hardware.types import Chip
@@ -152,11 +153,11 @@ class PlanContext:
                 problems.append(Problem(f"{place}.chip", f"{chip.slug} stands twice at site {site}", "one entry per chip and site"))
                 continue
             stocks[site, chip.slug] = (index, stock)
-            price = chip_price(stock, chip, place)
-            if isinstance(price, Problem):
-                problems.append(price)
-            else:
-                prices[site, chip.slug] = price
+            try:
+                price = gpu_price(chip, stock, scenario.sites[site], scenario.cost, place, scenario.currency)
+                prices[site, chip.slug] = price.per_hour
+            except InputError as error:
+                problems += error.problems
         deployments: dict[str, Deployment] = {}
         for name in scenario.each_deployment():
             try:
@@ -228,25 +229,6 @@ class PlanContext:
     def rate_per_s(self) -> float:
         """Requests/s of all deployments together."""
         return sum(deployment.mix.rate_per_s for deployment in self.deployments.values())
-
-
-def chip_price(stock: ChipStock, chip: Chip, place: str) -> float | Problem:
-    """Rent of one chip per hour: the scenario's price, its term prices (reserved first), or the profile price it names."""
-    if stock.price is not None:
-        return stock.price
-    if stock.prices is not None:
-        for term in (stock.prices.reserved, stock.prices.on_demand, stock.prices.spot):
-            if term is not None:
-                return term
-    known = ", ".join(chip.prices) or "none"
-    if stock.price_source is not None:
-        name, _, bound = stock.price_source.partition(".")
-        source = chip.prices.get(name)
-        value = None if source is None else {"low": source.low, "high": source.high, "": source.value}.get(bound)
-        if value is None:
-            return Problem(f"{place}.price_source", f"{stock.price_source!r} gives no single price of {chip.slug}", f"one of {known} with .low or .high")
-        return value
-    return Problem(f"{place}.price", f"{chip.slug} has no price", f"a price per hour, or price_source naming one of {known}", "2.00 USD/h")
 
 
 def _deployment(scenario: Scenario, name: str) -> Deployment:
