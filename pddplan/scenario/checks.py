@@ -25,7 +25,9 @@ def cross_checks(scenario: Scenario, place: Place) -> list[Problem]:
 
 def _unknown(place: str, what: str, name: str, known: list[str]) -> Problem:
     near = suggestion(name, known)
-    return Problem(place, f"there is no {what} {name!r}", (f"did you mean {near!r}? " if near else "") + f"there are: {listed(known) or 'none'}")
+    return Problem(
+        place, f"there is no {what} {name!r}", (f"did you mean {near!r}? " if near else "") + f"there are: {listed(known) or 'none'}"
+    )
 
 
 def _links(scenario: Scenario, place: Place) -> Iterator[Problem]:
@@ -36,7 +38,11 @@ def _links(scenario: Scenario, place: Place) -> Iterator[Problem]:
                 yield _unknown(place(("links", name, "between", end)), "site", site, list(scenario.sites))
         ends = frozenset(link.between)
         if ends in seen:
-            yield Problem(place(("links", name)), f"joins the same sites as link {seen[ends]!r}", "write one link per pair of sites, with other_sizes if need be")
+            yield Problem(
+                place(("links", name)),
+                f"joins the same sites as link {seen[ends]!r}",
+                "write one link per pair of sites, with other_sizes if need be",
+            )
         seen.setdefault(ends, name)
 
 
@@ -47,15 +53,23 @@ def _chips(scenario: Scenario, place: Place) -> Iterator[Problem]:
             path = ("sites", site, "chips", index)
             key = stock.chip.lower().replace("_", "-").replace(" ", "-")
             if key in seen:
-                yield Problem(place((*path, "chip")), f"chip {stock.chip!r} stands twice at site {site!r}", "write one entry per chip and site, with all its profiles")
+                yield Problem(
+                    place((*path, "chip")),
+                    f"chip {stock.chip!r} stands twice at site {site!r}",
+                    "write one entry per chip and site, with all its profiles",
+                )
             seen.setdefault(key, index)
             for number, profile in enumerate(stock.profiles):
                 if not stock.allows(profile.role):
                     yield Problem(
-                        place((*path, "profiles", number, "role")), f"role {profile.role} is not allowed for this chip here", "add it to roles, or take the profile out"
+                        place((*path, "profiles", number, "role")),
+                        f"role {profile.role} is not allowed for this chip here",
+                        "add it to roles, or take the profile out",
                     )
                 if profile.deployment is not None and profile.deployment not in scenario.each_deployment():
-                    yield _unknown(place((*path, "profiles", number, "deployment")), "deployment", profile.deployment, list(scenario.each_deployment()))
+                    yield _unknown(
+                        place((*path, "profiles", number, "deployment")), "deployment", profile.deployment, list(scenario.each_deployment())
+                    )
     if all(stock.roles is not None and not {"MD", "AGG"} & set(stock.roles) for _, _, stock in scenario.chips()):
         yield Problem(place(("sites",)), "no chip may decode (role MD or AGG)", "allow MD or AGG on at least one chip", "roles: [MD]")
 
@@ -74,14 +88,22 @@ def _counts(scenario: Scenario, plan: FixedPlan | Fleet | None, root: KeyPath, p
             yield _unknown(place((*path, "chip")), f"chip at site {pool.site!r} named", pool.chip, chips)
             continue
         if pool.profile is not None and pool.profile >= len(stock.profiles):
-            yield Problem(place((*path, "profile")), f"profile {pool.profile}", f"chip {pool.chip!r} at {pool.site!r} has {len(stock.profiles)}, counted from 0")
+            yield Problem(
+                place((*path, "profile")),
+                f"profile {pool.profile}",
+                f"chip {pool.chip!r} at {pool.site!r} has {len(stock.profiles)}, counted from 0",
+            )
         if pool.deployment is not None and pool.deployment not in scenario.each_deployment():
             yield _unknown(place((*path, "deployment")), "deployment", pool.deployment, list(scenario.each_deployment()))
     for name, circuits in plan.links.items():
         if name not in scenario.links:
             yield _unknown(place((*root, "links", name)), "link", name, list(scenario.links))
         elif circuits > scenario.links[name].max_circuits:
-            yield Problem(place((*root, "links", name)), f"{circuits} circuits", f"link {name!r} has at most {scenario.links[name].max_circuits} (max_circuits)")
+            yield Problem(
+                place((*root, "links", name)),
+                f"{circuits} circuits",
+                f"link {name!r} has at most {scenario.links[name].max_circuits} (max_circuits)",
+            )
 
 
 def _same(one: str, other: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from pddplan.errors import InputError, Problem
-from pddplan.scenario.quantities import shown
+from pddplan.units import shown
 
 BYTES_MAX = 8_000_000
 DEPTH_MAX = 40
@@ -40,7 +40,7 @@ _WORDS: dict[str, Any] = {
 class Document:
     """Plain data with the line of each key path. ``problems``: faults found while reading that did not stop it (duplicate keys)."""
 
-    value: dict[str, Any]
+    value: Any
     lines: Mapping[KeyPath, int]
     file: str
     problems: tuple[Problem, ...] = ()
@@ -83,7 +83,9 @@ def read_bytes(path: Path, label: str) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise InputError(Problem(label, "is not a regular file", "name a scenario file"))
         if status.st_size > BYTES_MAX:
-            raise InputError(Problem(label, f"is {status.st_size / 1e6:.0f} MB long", f"a scenario file has at most {BYTES_MAX / 1e6:.0f} MB"))
+            raise InputError(
+                Problem(label, f"is {status.st_size / 1e6:.0f} MB long", f"a scenario file has at most {BYTES_MAX / 1e6:.0f} MB")
+            )
         return path.read_bytes()
     except OSError as error:
         raise InputError(Problem(label, f"cannot be read ({error.strerror or error})", "name a readable file")) from None
@@ -165,22 +167,25 @@ class _Builder:
                 self._take(event)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            place = self._line(mark.line) if mark else self.label
+            place = self._line(mark) if mark else self.label
             found = error.problem or error.context or "not YAML"
-            raise InputError([*self.problems, Problem(place, f"is not valid YAML ({found})", "mend the syntax at or just before this line")]) from None
+            raise InputError(
+                [*self.problems, Problem(place, f"is not valid YAML ({found})", "mend the syntax at or just before this line")]
+            ) from None
         except (yaml.YAMLError, RecursionError, ValueError) as error:
             detail = " ".join(str(error).split())[:120]
             raise InputError([*self.problems, Problem(self.label, f"is not valid YAML ({detail})", "write plain UTF-8 YAML")]) from None
         node = self.root or _Node(None, {})
         return Document(node.value, node.lines, self.label, tuple(self.problems))
 
-    def _line(self, line: int) -> str:
-        return self.label if self.label.startswith("--") else f"{self.label}:{line + 1}"
+    def _line(self, mark: Any) -> str:
+        return self.label if self.label.startswith("--") else f"{self.label}:{mark.line + 1}"
 
     def _fault(self, event: Any, found: str, accepted: str, example: str = "") -> InputError:
-        return InputError([*self.problems, Problem(self._line(event.start_mark.line), found, accepted, example)])
+        return InputError([*self.problems, Problem(self._line(event.start_mark), found, accepted, example)])
 
     def _take(self, event: Any) -> None:
+        line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
                 raise self._fault(event, f"alias *{event.anchor} refers to nothing finished above it", "define the anchor before")
@@ -203,7 +208,7 @@ class _Builder:
             if len(self.stack) >= DEPTH_MAX:
                 raise self._fault(event, f"is nested more than {DEPTH_MAX} levels deep", "a scenario needs far fewer")
             value: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-            self.stack.append(_Open(_Node(value, {}), event.start_mark.line + 1, event.anchor))
+            self.stack.append(_Open(_Node(value, {}), line, event.anchor))
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
             done = self.stack.pop()
             if done.anchor:

@@ -53,7 +53,10 @@ def keys_at(path: KeyPath) -> tuple[str, ...]:
 
 def is_open_map(path: KeyPath) -> bool:
     """Whether the mapping at ``path`` takes names of the user's choice (sites, links, classes ...)."""
-    return any(isinstance(n.get("additionalProperties"), dict) or n.get("additionalProperties") is True or "patternProperties" in n for n in _at(path))
+    return any(
+        isinstance(n.get("additionalProperties"), dict) or n.get("additionalProperties") is True or "patternProperties" in n
+        for n in _at(path)
+    )
 
 
 def suggestion(word: str, known: tuple[str, ...] | list[str]) -> str | None:

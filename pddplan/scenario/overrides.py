@@ -16,9 +16,11 @@ import yaml
 from pddplan.errors import InputError, Problem
 from pddplan.scenario.document import Document, KeyPath, parse_document, scalar, written
 from pddplan.scenario.keys import is_open_map, keys_at, listed, suggestion
-from pddplan.scenario.quantities import shown
+from pddplan.units import shown
 
-_PART = re.compile(r"""\s*(?:"(?P<dq>(?:[^"\\]|\\.)*)"|'(?P<sq>[^']*)'|\[\s*(?P<index>\d{1,6})\s*\]|\[\s*["'](?P<bq>[^"']*)["']\s*\]|(?P<key>[^.\["'=]+))""")
+_PART = re.compile(
+    r"""\s*(?:"(?P<dq>(?:[^"\\]|\\.)*)"|'(?P<sq>[^']*)'|\[\s*(?P<index>\d{1,6})\s*\]|\[\s*["'](?P<bq>[^"']*)["']\s*\]|(?P<key>[^.\["'=]+))"""
+)
 _FORM = 'write --set path=value, for example --set links.A-B.circuit="10 Gbps"'
 
 
@@ -92,7 +94,9 @@ def _put(data: dict[str, Any], override: Override) -> None:
         last, here = depth == len(path) - 1, path[:depth]
         if isinstance(current, list):
             if not isinstance(part, int) or part >= len(current):
-                raise InputError(Problem(place, f"{written(here)} is a list of {len(current)}", "give an index from 0", f"{written(here)}[0]"))
+                raise InputError(
+                    Problem(place, f"{written(here)} is a list of {len(current)}", "give an index from 0", f"{written(here)}[0]")
+                )
         elif isinstance(current, dict):
             if isinstance(part, int):
                 names = listed([str(key) for key in current])
@@ -102,7 +106,9 @@ def _put(data: dict[str, Any], override: Override) -> None:
                 if not last:
                     current[part] = [] if isinstance(path[depth + 1], int) else {}
         else:
-            raise InputError(Problem(place, f"{written(here)} is the single value {shown(current)}", "set it as a whole, or give a mapping"))
+            raise InputError(
+                Problem(place, f"{written(here)} is the single value {shown(current)}", "set it as a whole, or give a mapping")
+            )
         if last:
             current[part] = override.value
             return

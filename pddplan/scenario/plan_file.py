@@ -17,7 +17,13 @@ def scenario_of_plan(document: Document) -> Document:
         return document
     inner = data["scenario"].get("document")
     if not isinstance(inner, dict) or not isinstance(data.get("pools"), list):
-        raise InputError(Problem(document.file, "is a result without scenario.document and pools", "give the JSON that optimize or evaluate wrote with --json"))
+        raise InputError(
+            Problem(
+                document.file,
+                "is a result without scenario.document and pools",
+                "give the JSON that optimize or evaluate wrote with --json",
+            )
+        )
     value: dict[str, Any] = {**inner}
     try:
         value["plan"] = {
@@ -26,7 +32,11 @@ def scenario_of_plan(document: Document) -> Document:
         }
         value = _with_settings(value, data.get("settings") or {})
     except (TypeError, KeyError, AttributeError) as error:
-        raise InputError(Problem(document.file, f"its pools, links or settings cannot be read ({error!r})", "give the JSON as optimize or evaluate wrote it")) from None
+        raise InputError(
+            Problem(
+                document.file, f"its pools, links or settings cannot be read ({error!r})", "give the JSON as optimize or evaluate wrote it"
+            )
+        ) from None
     return Document(value, {}, document.file, document.problems)
 
 

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from pddplan.errors import Problem
 from pddplan.scenario.document import KeyPath
 from pddplan.scenario.keys import keys_at, listed, suggestion
-from pddplan.scenario.quantities import shown
+from pddplan.units import shown
 
 _KINDS = {
     "string_type": "text", "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
@@ -28,7 +28,13 @@ _BOUNDS = {
 def _data_path(loc: Iterable[str | int], data: Any, keep_last: bool) -> KeyPath:
     """The part of pydantic's location that exists in the data: names of union branches are left out."""
     parts = list(loc)
-    if parts and isinstance(data, dict) and parts[0] not in data and isinstance(data.get("objective"), dict) and parts[0] in data["objective"]:
+    if (
+        parts
+        and isinstance(data, dict)
+        and parts[0] not in data
+        and isinstance(data.get("objective"), dict)
+        and parts[0] in data["objective"]
+    ):
         parts.insert(0, "objective")
     path: list[str | int] = []
     for index, part in enumerate(parts):
@@ -71,7 +77,11 @@ def _told(error: ErrorDetails, path: KeyPath, data: Any) -> tuple[str, str, str]
         name, word = _BOUNDS[kind]
         raw = _value_at(data, path) if path else value
         shown_value = shown(raw if not isinstance(raw, dict | list) else value)
-        hint = f"; write {float(value):g} % if that is a percentage" if kind == "less_than_equal" and context.get("le") == 1 and isinstance(value, float) and value <= 100 else ""
+        hint = (
+            f"; write {float(value):g} % if that is a percentage"
+            if kind == "less_than_equal" and context.get("le") == 1 and isinstance(value, float) and value <= 100
+            else ""
+        )
         return shown_value, f"must be {word} {context[name]:g}{hint}", f"{value / 100:g}" if hint and isinstance(value, float) else ""
     if kind in ("too_short", "too_long"):
         bound = f"at least {context['min_length']}" if kind == "too_short" else f"at most {context['max_length']}"

@@ -1,225 +1,68 @@
-"""Quantities with units: each type is a float in base units, written in a scenario as a number with its unit.
+"""Quantities as pydantic types: floats in base units, written in a scenario as numbers with units (pddplan.units).
 
-Base units: seconds, bytes, bytes/s, requests/s, tokens, watts, currency per hour, fractions of 1. The case of b and B
-decides between bits and bytes (400 Gbps = 50e9 B/s, 400 GB/s = 400e9 B/s); k is 1000 and Ki is 1024. A value that
-is already a float of base units serialises with its base unit, so a dumped scenario reads back exactly.
+A value serialises with its base unit, so a dumped scenario reads back exactly.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le
-from pydantic import BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
+from pddplan import units
 from pddplan.scenario.base import teach
-from pddplan.units import (
-    BITS_PER_BYTE,
-    GB,
-    HOURS_PER_MONTH,
-    HOURS_PER_YEAR,
-    SECONDS_PER_DAY,
-    SECONDS_PER_HOUR,
-)
-
-_NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?\.?(?:inf|nan)(?![a-z]))\s*(.*?)\s*", re.IGNORECASE)
-_DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
-_PREFIXES = {**_DECIMAL, **_BINARY}
-
-
-def _sizes(unit: str, factor: float) -> dict[str, float]:
-    return {prefix + unit: scale * factor for prefix, scale in _PREFIXES.items()}
-
-
-_BYTES = {**_sizes("B", 1.0), "bytes": 1.0, "byte": 1.0}
-_BYTES_PER_S = {
-    **_sizes("B/s", 1.0),
-    **_sizes("b/s", 1 / BITS_PER_BYTE),
-    **_sizes("bps", 1 / BITS_PER_BYTE),
-    **_sizes("bit/s", 1 / BITS_PER_BYTE),
-    **_sizes("Bps", 1.0),
-}
-_SECONDS = {
-    "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9,
-    "min": 60.0, "minute": 60.0, "minutes": 60.0, "h": SECONDS_PER_HOUR, "hour": SECONDS_PER_HOUR,
-    "hours": SECONDS_PER_HOUR, "d": SECONDS_PER_DAY, "day": SECONDS_PER_DAY, "days": SECONDS_PER_DAY,
-}  # fmt: skip
-_PER_TIME = {"s": 1.0, "sec": 1.0, "second": 1.0, "min": 1 / 60, "minute": 1 / 60, "h": 1 / SECONDS_PER_HOUR,
-             "hour": 1 / SECONDS_PER_HOUR, "day": 1 / SECONDS_PER_DAY, "d": 1 / SECONDS_PER_DAY}  # fmt: skip
-_REQUESTS = ("req", "reqs", "request", "requests")
-_PER_S = {
-    **{f"{request}/{time}": scale for request in _REQUESTS for time, scale in _PER_TIME.items()},
-    **{f"{request} per {time}": scale for request in _REQUESTS for time, scale in _PER_TIME.items()},
-    "rps": 1.0, "RPS": 1.0, "qps": 1.0, "QPS": 1.0, "rpm": 1 / 60, "RPM": 1 / 60,
-}  # fmt: skip
-_TOKENS = {**_PREFIXES, **{f"{p}{t}": s for p, s in _PREFIXES.items() for t in (" tokens", " token", "tokens", "token", "tok", " tok")}}
-_FRACTION = {"": 1.0, "%": 0.01, "percent": 0.01}
-_WATTS = {"W": 1.0, "kW": 1e3, "KW": 1e3, "MW": 1e6, "GW": 1e9}
-_YEARS = {"y": 1.0, "yr": 1.0, "year": 1.0, "years": 1.0, "month": 1 / 12, "months": 1 / 12}
-_HOURLY = {"h": 1.0, "hour": 1.0, "hr": 1.0, "day": 1 / 24, "d": 1 / 24, "month": 1 / HOURS_PER_MONTH, "mo": 1 / HOURS_PER_MONTH,
-           "year": 1 / HOURS_PER_YEAR, "y": 1 / HOURS_PER_YEAR}  # fmt: skip
-_MONTHLY = {"month": 1.0, "mo": 1.0, "h": HOURS_PER_MONTH, "year": 1 / 12, "y": 1 / 12}
-_GBPS = {"Gbps": 1.0, "Gb/s": 1.0, "Gbit/s": 1.0, "Mbps": 1e3, "Mb/s": 1e3, "Tbps": 1e-3}
-_GB = {"GB": 1.0, "TB": 1e-3, "MB": 1e3, "GiB": GB / 2**30, "TiB": GB / 2**40}
-_CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "¥": "CNY", "£": "GBP"}
+from pddplan.units import Quantity, UnitError
 
 
 @dataclass(frozen=True)
-class Quantity:
-    """One physical dimension: its unit table and how it reads in an error message.
+class In:
+    """Marks a float as a quantity: parsed from text with a unit, dumped with the base unit."""
 
-    units: factor to the base unit; for money the part after the currency (``/h``). bare: whether a number without unit is allowed.
-    """
+    quantity: Quantity
 
-    name: str
-    base: str
-    units: Mapping[str, float] = field(repr=False)
-    examples: tuple[str, ...]
-    bare: bool = False
-    money: bool = False
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        quantity = self.quantity
 
-    def parse(self, value: object, info: ValidationInfo | None = None) -> float:
-        """Base-unit float of ``value`` (a number, or text with a unit). Raises the error of ``teach``."""
-        accepted = f"write a {self.name} such as {' or '.join(repr(e) for e in self.examples)}"
-        example = self.examples[0]
-        if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise teach(f"{shown(value)} is not a {self.name}", accepted, example)
-        match = _NUMBER.fullmatch(str(value))
-        currency, unit = "", ""
-        if match is None and isinstance(value, str) and self.money:
-            sign = value.strip()[:1]
-            if sign in _CURRENCY_SIGNS:
-                currency, match = _CURRENCY_SIGNS[sign], _NUMBER.fullmatch(value.strip()[1:])
-        if match is None:
-            raise teach(f"{shown(value)} is not a {self.name}", accepted, example)
-        try:
-            number = float(match[1].replace("_", "").replace(",", "").replace(".inf", "inf").replace(".nan", "nan"))
-        except (ValueError, OverflowError):
-            raise teach(f"{shown(value)} is not a {self.name}", accepted, example) from None
-        unit = match[2]
-        if not math.isfinite(number):
-            raise teach(f"{shown(value)} is not a finite {self.name}", accepted, example)
-        if not unit and not self.bare and not currency:
-            written = " or ".join(repr(f"{str(value).strip()} {u}") for u in self._suggested())
-            raise teach(f"{shown(value)} has no unit", f"a {self.name} needs one: write {written}", self._suggested_example(value))
-        if self.money:
-            currency, unit = self._split_currency(currency, unit, value, accepted, example)
-            self._check_currency(currency, value, info)
-        factor = self._factor(unit)
-        if factor is None:
-            raise teach(f"{shown(value)}: {unit!r} is not a unit of a {self.name}", accepted, example)
-        inverse = round(1 / factor)
-        exact = inverse > 1 and math.isclose(inverse * factor, 1.0, rel_tol=1e-12)
-        return number / inverse if exact else number * factor
+        def parse(value: Any, info: core_schema.ValidationInfo) -> float:
+            try:
+                return quantity.parse(value, (info.context or {}).get("currency", "USD"))
+            except UnitError as error:
+                raise teach(error.found, error.accepted, error.example) from None
 
-    def _factor(self, unit: str) -> float | None:
-        squeezed = re.sub(r"\s*/\s*", "/", unit)
-        return next((self.units[u] for u in (squeezed, squeezed.replace(" ", "")) if u in self.units), None)
-
-    def _suggested(self) -> list[str]:
-        return [re.sub(r"^[-\d.,]+\s*", "", example) for example in self.examples[:2]]
-
-    def _suggested_example(self, value: object) -> str:
-        return f"{str(value).strip()} {self._suggested()[0]}"
-
-    def _split_currency(self, currency: str, unit: str, value: object, accepted: str, example: str) -> tuple[str, str]:
-        if currency:
-            return currency, unit if unit in self.units else f"/{unit.lstrip('/')}" if unit else ""
-        match = re.fullmatch(r"([A-Z]{3}|[$€¥£])\s*(.*)", unit)
-        if match is None:
-            raise teach(f"{shown(value)} names no currency", accepted, example)
-        return _CURRENCY_SIGNS.get(match[1], match[1]), match[2]
-
-    @staticmethod
-    def _check_currency(currency: str, value: object, info: ValidationInfo | None) -> None:
-        context = info.context if info is not None and isinstance(info.context, dict) else {}
-        expected = context.get("currency", "USD")
-        if currency != expected:
-            raise teach(
-                f"{shown(value)} is in {currency}, the scenario in {expected}",
-                f"one scenario has one currency: convert the price, or write 'currency: {currency}' at the top",
-            )
-
-    def show(self, value: float, currency: str = "USD") -> str:
-        """``value`` with its base unit, exact (reads back to the same float)."""
-        return f"{value!r} {currency}{self.base}" if self.money else f"{value!r} {self.base}".strip()
-
-
-def shown(value: object) -> str:
-    """How a message quotes what the user wrote, cut to a line."""
-    text = value if isinstance(value, str) else {True: "true", False: "false", None: "nothing"}.get(value, None) if isinstance(value, bool | None) else None
-    text = repr(value) if text is None else repr(text) if isinstance(value, str) else text
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-BYTES = Quantity("size", "B", _BYTES, ("80 GB", "64 GiB"))
-BANDWIDTH = Quantity("bandwidth", "B/s", _BYTES_PER_S, ("100 Gbps", "12.5 GB/s"))
-DURATION = Quantity("duration", "s", _SECONDS, ("200 ms", "0.2 s"))
-RATE = Quantity("rate", "req/s", _PER_S, ("11.5 req/s", "60 req/min"))
-TOKENS = Quantity("token count", "", _TOKENS, ("8192", "64k", "64Ki"), bare=True)
-FRACTION = Quantity("fraction", "", _FRACTION, ("0.9", "90 %"), bare=True)
-POWER = Quantity("power", "W", _WATTS, ("500 kW", "1.2 MW"))
-YEARS = Quantity("period", "years", _YEARS, ("4 years", "36 months"))
-SECONDS_OR_BARE = Quantity("duration", "s", {**_SECONDS, "": 1.0}, ("2 s", "2.0"), bare=True)
-BYTES_OR_BARE = Quantity("size", "B", {**_BYTES, "": 1.0}, ("190.8 MiB", "200e6"), bare=True)
-MONEY = Quantity("sum", "", {"": 1.0, **{k: v for k, v in _DECIMAL.items() if k}}, ("25000 USD",), money=True)
-PRICE_PER_HOUR = Quantity("price per hour", "/h", {f"/{t}": f for t, f in _HOURLY.items()}, ("2.00 USD/h", "1460 USD/month"), money=True)
-LINK_PRICE = Quantity(
-    "line price", "/Gbps/month", {f"/{b}/{t}": fb * ft for b, fb in _GBPS.items() for t, ft in _MONTHLY.items()}, ("120 USD/Gbps/month",), money=True
-)
-STORAGE_PRICE = Quantity(
-    "storage price", "/GB/month", {f"/{b}/{t}": fb * ft for b, fb in _GB.items() for t, ft in _MONTHLY.items()}, ("0.08 USD/GB/month",), money=True
-)
-VOLUME_PRICE = Quantity("price per volume", "/GB", {f"/{b}": f for b, f in _GB.items()}, ("0.02 USD/GB",), money=True)
-ENERGY_PRICE = Quantity("electricity price", "/kWh", {"/kWh": 1.0, "/MWh": 1e-3}, ("0.08 USD/kWh",), money=True)
-RACK_PRICE = Quantity("colocation price", "/kW/month", {f"/kW/{t}": f for t, f in _MONTHLY.items()}, ("130 USD/kW/month",), money=True)
-TOKEN_PRICE = Quantity(
-    "token price", "/Mtok", {"/Mtok": 1.0, "/M": 1.0, "/Mtokens": 1.0, "/M tokens": 1.0, "/million": 1.0, "/million tokens": 1.0, "/ktok": 1e3, "/k": 1e3},
-    ("0.55 USD/Mtok",), money=True,
-)  # fmt: skip
-
-
-def _parser(quantity: Quantity) -> Callable[[Any, ValidationInfo], float]:
-    return quantity.parse
-
-
-def _serializer(quantity: Quantity) -> Callable[[Any, Any], Any]:
-    def serialize(value: Any, info: Any) -> Any:
-        if isinstance(value, str):
-            return value
-        if quantity.money:
+        def dump(value: Any, info: core_schema.SerializationInfo) -> Any:
+            if isinstance(value, str) or (quantity.bare and not quantity.money):
+                return value
             return quantity.show(value, (info.context or {}).get("currency", "USD"))
-        return value if quantity.bare else quantity.show(value)
 
-    return serialize
+        return core_schema.with_info_before_validator_function(
+            parse,
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(dump, info_arg=True),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        kinds = [{"type": "string"}, {"type": "number"}] if self.quantity.bare else [{"type": "string"}]
+        return {"anyOf": kinds, "title": self.quantity.name, "examples": list(self.quantity.examples)}
 
 
-def _schema(quantity: Quantity) -> WithJsonSchema:
-    kinds: list[dict[str, str]] = [{"type": "string"}, {"type": "number"}] if quantity.bare else [{"type": "string"}]
-    return WithJsonSchema({"anyOf": kinds, "title": quantity.name, "examples": list(quantity.examples)}, mode="validation")
-
-
-# Each is a float in base units and not negative.
-Bytes = Annotated[float, Ge(0), BeforeValidator(_parser(BYTES)), PlainSerializer(_serializer(BYTES)), _schema(BYTES)]
-BytesPerSecond = Annotated[float, Gt(0), BeforeValidator(_parser(BANDWIDTH)), PlainSerializer(_serializer(BANDWIDTH)), _schema(BANDWIDTH)]
-Seconds = Annotated[float, Ge(0), BeforeValidator(_parser(DURATION)), PlainSerializer(_serializer(DURATION)), _schema(DURATION)]
-SecondsOrNumber = Annotated[float, Ge(0), BeforeValidator(_parser(SECONDS_OR_BARE)), PlainSerializer(_serializer(SECONDS_OR_BARE)), _schema(SECONDS_OR_BARE)]
-BytesOrNumber = Annotated[float, Ge(0), BeforeValidator(_parser(BYTES_OR_BARE)), PlainSerializer(_serializer(BYTES_OR_BARE)), _schema(BYTES_OR_BARE)]
-RequestRate = Annotated[float, Ge(0), BeforeValidator(_parser(RATE)), PlainSerializer(_serializer(RATE)), _schema(RATE)]
-Tokens = Annotated[float, Ge(0), BeforeValidator(_parser(TOKENS)), PlainSerializer(_serializer(TOKENS)), _schema(TOKENS)]
-Fraction = Annotated[float, Ge(0), Le(1), BeforeValidator(_parser(FRACTION)), PlainSerializer(_serializer(FRACTION)), _schema(FRACTION)]
-Watts = Annotated[float, Gt(0), BeforeValidator(_parser(POWER)), PlainSerializer(_serializer(POWER)), _schema(POWER)]
-Years = Annotated[float, Gt(0), BeforeValidator(_parser(YEARS)), PlainSerializer(_serializer(YEARS)), _schema(YEARS)]
-Money = Annotated[float, Ge(0), BeforeValidator(_parser(MONEY)), PlainSerializer(_serializer(MONEY)), _schema(MONEY)]
-PricePerHour = Annotated[float, Ge(0), BeforeValidator(_parser(PRICE_PER_HOUR)), PlainSerializer(_serializer(PRICE_PER_HOUR)), _schema(PRICE_PER_HOUR)]
-PricePerGbpsMonth = Annotated[float, Ge(0), BeforeValidator(_parser(LINK_PRICE)), PlainSerializer(_serializer(LINK_PRICE)), _schema(LINK_PRICE)]
-PricePerGbMonth = Annotated[float, Ge(0), BeforeValidator(_parser(STORAGE_PRICE)), PlainSerializer(_serializer(STORAGE_PRICE)), _schema(STORAGE_PRICE)]
-PricePerGb = Annotated[float, Ge(0), BeforeValidator(_parser(VOLUME_PRICE)), PlainSerializer(_serializer(VOLUME_PRICE)), _schema(VOLUME_PRICE)]
-PricePerKwh = Annotated[float, Ge(0), BeforeValidator(_parser(ENERGY_PRICE)), PlainSerializer(_serializer(ENERGY_PRICE)), _schema(ENERGY_PRICE)]
-PricePerKwMonth = Annotated[float, Ge(0), BeforeValidator(_parser(RACK_PRICE)), PlainSerializer(_serializer(RACK_PRICE)), _schema(RACK_PRICE)]
-PricePerMillionTokens = Annotated[float, Ge(0), BeforeValidator(_parser(TOKEN_PRICE)), PlainSerializer(_serializer(TOKEN_PRICE)), _schema(TOKEN_PRICE)]
+Bytes = Annotated[float, Ge(0), In(units.BYTES)]
+BytesOrNumber = Annotated[float, Ge(0), In(units.BYTES_OR_BARE)]
+BytesPerSecond = Annotated[float, Gt(0), In(units.BANDWIDTH)]
+Seconds = Annotated[float, Ge(0), In(units.DURATION)]
+SecondsOrNumber = Annotated[float, Ge(0), In(units.SECONDS_OR_BARE)]
+RequestRate = Annotated[float, Ge(0), In(units.RATE)]
+Tokens = Annotated[float, Ge(0), In(units.TOKENS)]
+Fraction = Annotated[float, Ge(0), Le(1), In(units.FRACTION)]
+Watts = Annotated[float, Gt(0), In(units.POWER)]
+Years = Annotated[float, Gt(0), In(units.YEARS)]
+Money = Annotated[float, Ge(0), In(units.MONEY)]
+PricePerHour = Annotated[float, Ge(0), In(units.PRICE_PER_HOUR)]
+PricePerGbpsMonth = Annotated[float, Ge(0), In(units.LINK_PRICE)]
+PricePerGbMonth = Annotated[float, Ge(0), In(units.STORAGE_PRICE)]
+PricePerGb = Annotated[float, Ge(0), In(units.VOLUME_PRICE)]
+PricePerKwh = Annotated[float, Ge(0), In(units.ENERGY_PRICE)]
+PricePerKwMonth = Annotated[float, Ge(0), In(units.RACK_PRICE)]
+PricePerMillionTokens = Annotated[float, Ge(0), In(units.TOKEN_PRICE)]

@@ -177,8 +177,10 @@ class CircuitSize(Section):
 class Link(Section):
     """A line between two sites, bought in circuits.
 
-    usable: share of the line that transfers can fill. target_utilisation: load at which ``line_gbps_needed`` is stated. per_flow: cap of one
-    transfer (with ``window`` / rtt and ``loss`` the lower wins), ``per_flow_sigma``: log-normal spread of it. connections: transfers at once.
+    usable: share of the line that transfers can fill. target_utilisation: load at which ``line_gbps_needed`` is stated. per_flow: cap
+    of one
+    transfer (with ``window`` / rtt and ``loss`` the lower wins), ``per_flow_sigma``: log-normal spread of it. connections: transfers
+    at once.
     price per Gbps and month, or circuit_price per circuit; egress per GB moved.
     """
 
@@ -221,7 +223,9 @@ class Singular(Section):
 
 
 class PRouting(Section):
-    """Which of several P pools takes a request: those with more uncached tokens than ``threshold`` go to the first P site named in ``long``."""
+    """Which of several P pools takes a request: those with more uncached tokens than ``threshold`` go to the first P site named in
+    ``long``.
+    """
 
     by: Literal["uncached_tokens"] = "uncached_tokens"
     threshold: Literal["auto"] | Tokens = "auto"
@@ -239,8 +243,10 @@ class Policy(Section):
     """How requests are run.
 
     relay_threshold: predicted transfer seconds above which a request goes through RLD; ``never`` sends all P-MD. handoff_below: RLD
-    utilisation under which ``auto`` uses catch-up. catch_up_threshold: tokens left at which catch-up ends. overlap: transfer beside prefill.
-    rld: own instances, or sharing P's (colocated). relayed_end: where relayed requests end (``rld`` is the unstable P-RLD pipeline, for study).
+    utilisation under which ``auto`` uses catch-up. catch_up_threshold: tokens left at which catch-up ends. overlap: transfer beside
+    prefill.
+    rld: own instances, or sharing P's (colocated). relayed_end: where relayed requests end (``rld`` is the unstable P-RLD pipeline,
+    for study).
     dispatch: how a pool spreads requests. fixed_ttft: seconds added to every TTFT (tokeniser, gateway), a stated input.
     """
 
@@ -305,7 +311,9 @@ class FixedPlan(Section):
 
 
 class Fleet(Section):
-    """What already stands: may be kept or extended. change_max: GPUs that may be added or taken away. sunk: existing GPUs cost nothing more."""
+    """What already stands: may be kept or extended. change_max: GPUs that may be added or taken away. sunk: existing GPUs cost
+    nothing more.
+    """
 
     pools: Annotated[tuple[PoolCount, ...], MinLen(1)]
     links: Mapping[Name, Count] = {}
@@ -323,7 +331,9 @@ class TokenPrices(Section):
 
 
 class Cost(Section):
-    """Beyond rent: purchase amortised over ``amortisation`` at ``cost_of_capital`` to ``residual``; power x PUE x electricity; colocation."""
+    """Beyond rent: purchase amortised over ``amortisation`` at ``cost_of_capital`` to ``residual``; power x PUE x electricity;
+    colocation.
+    """
 
     basis: Literal["rent", "purchase"] = "rent"
     amortisation: Years = 4.0
@@ -388,18 +398,25 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _one_form(self) -> Scenario:
         if self.deployments and (self.model is not None or self.workload is not None):
-            raise teach("both deployments and a top-level model or workload are given", "write one model at the top, or all under deployments")
+            raise teach(
+                "both deployments and a top-level model or workload are given", "write one model at the top, or all under deployments"
+            )
         if not self.deployments:
             missing = [key for key in ("model", "workload") if getattr(self, key) is None]
             if missing:
-                raise teach(f"{' and '.join(missing)} missing", "a scenario needs a model and a workload (or deployments)", "model: {name: Qwen/Qwen3-32B}")
+                raise teach(
+                    f"{' and '.join(missing)} missing",
+                    "a scenario needs a model and a workload (or deployments)",
+                    "model: {name: Qwen/Qwen3-32B}",
+                )
         return self
 
     def each_deployment(self) -> Mapping[str, Deployment]:
         """Deployments by name; the top-level form is the one deployment ``main``."""
         if self.deployments:
             return self.deployments
-        assert self.model is not None and self.workload is not None
+        assert self.model is not None
+        assert self.workload is not None
         return {
             "main": Deployment.model_construct(
                 model=self.model, workload=self.workload, engine=self.engine, engine_options=self.engine_options, policy=self.policy

@@ -15,7 +15,8 @@ Limit = Annotated[Seconds, Gt(0)]
 
 
 class TailLimits(Section):
-    """Targets of one latency, seconds. ``limit``: what makes a single request good. ``p50`` ... ``p99``, ``mean``: ceilings over all requests.
+    """Targets of one latency, seconds. ``limit``: what makes a single request good. ``p50`` ... ``p99``, ``mean``: ceilings over all
+    requests.
 
     ``ttft: 2 s`` is short for ``ttft: {limit: 2 s}``.
     """
