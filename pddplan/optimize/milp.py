@@ -45,7 +45,8 @@ class Model:
     _names: set[str] = field(default_factory=set)
 
     def variable(self, name: str, low: float | None = 0.0, high: float | None = None, integer: bool = False) -> Any:
-        return self.problem.add_variable(self.unique(name), low, high, pulp.LpInteger if integer else pulp.LpContinuous)
+        kind = pulp.LpInteger if integer else pulp.LpContinuous
+        return self.problem.add_variable(self.unique(name), low, high, kind)
 
     def add(self, name: str, constraint: Any) -> None:
         self.problem.addConstraint(constraint, self.unique(name))
@@ -186,7 +187,7 @@ def pay_by_term(model: Model) -> None:
     for purchase in model.program.purchases:
         paid: dict[str, list[Any]] = {}
         if purchase.reserved_usd_per_h is not None:
-            paid["reserved"] = [model.variable(f"reserved_{purchase.name}", integer=True)]
+            paid["reserved"] = [model.variable(f"reserved_{purchase.name}", 0, purchase.reserved_max, integer=True)]
         for term, price in (("on_demand", purchase.on_demand_usd_per_h), ("spot", purchase.spot_usd_per_h)):
             if price is not None:
                 paid[term] = [
@@ -291,9 +292,7 @@ def solve_ratio(program: Program, limits: Limits = Limits()) -> Solution | None:
         return None
     least_cost = cheapest.bound
     if cheapest.cost_usd_per_h <= 0 or least_cost <= 0:
-        raise ValueError(
-            "max-bcr needs every plan to cost something: set a demand floor (served_share_min) over 0 and prices over 0"
-        )
+        raise ValueError("max-bcr needs plans that cost something: a demand floor and prices over 0")
     best, programs = cheapest, 1
     while True:
         ratio = best.goodput_rps / best.cost_usd_per_h

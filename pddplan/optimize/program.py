@@ -102,16 +102,16 @@ class Resource:
 class Purchase:
     """How the GPUs of one kind are paid for over the periods of a day, in place of the columns' cost.
 
-    resources: one per period, the GPUs in use then. hours_share: share of the day of each, sums to 1. Reserved GPUs
-    are paid all day;
-    on-demand and spot by use. spot_share_max: cap on the spot share of the GPUs in use; prices None where a term is
-    not on offer.
+    resources: one per period, the GPUs in use then. hours_share: share of the day of each, sums to 1. Reserved GPUs are
+    paid all day, on-demand and spot by use. spot_share_max: cap on the spot share of the GPUs in use. Prices are None
+    where a term is not on offer.
     """
 
     name: str
     resources: tuple[str, ...]
     hours_share: tuple[float, ...]
     reserved_usd_per_h: float | None = None
+    reserved_max: float | None = None
     on_demand_usd_per_h: float | None = None
     spot_usd_per_h: float | None = None
     spot_share_max: float = 0.0

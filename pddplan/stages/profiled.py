@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
 
 from pddplan.errors import InputError, Problem
+from pddplan.scenario.instances import ProfiledInstance
+from pddplan.stages.protocol import KvTransfer
 
 FloatArray = NDArray[np.float64]
 Interpolation = Literal["linear", "cubic"]
@@ -91,77 +93,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class ProfiledPrefill:
-    """Role P from measured prefill times (and KV sizes) over the uncached length. Implements PrefillStage and
-    KvTransfer.
-    """
-
-    gpus: int
-    seconds: Table
-    kv_bytes: Table | None = None
-
-    def prefill_s(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> FloatArray:
-        """Seconds of one request alone; the measured table is over the uncached length, so ``cached_tokens`` only sets
-        the shape.
-        """
-        return self.seconds(np.broadcast_arrays(np.asarray(uncached_tokens, dtype=float), np.asarray(cached_tokens))[0])
-
-    def prefill_occupancy_s(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> FloatArray:
-        """A profile knows no packing: the same as prefill_s."""
-        return self.prefill_s(uncached_tokens, cached_tokens)
-
-    def transfer_bytes(self, new_tokens: ArrayLike, total_tokens: ArrayLike) -> FloatArray:
-        """Bytes of the KV of ``new_tokens`` as measured; raises InputError when the profile has no kv_bytes."""
-        if self.kv_bytes is None:
-            raise InputError(
-                Problem(
-                    self.seconds.place,
-                    "no kv_bytes",
-                    "KV sizes, since this plan moves KV",
-                    "kv_bytes: {uncached: [...], bytes: [...]}",
-                )
-            )
-        return self.kv_bytes(np.broadcast_arrays(np.asarray(new_tokens, dtype=float), np.asarray(total_tokens))[0])
-
-
-@dataclass(frozen=True)
-class ProfiledDecode:
-    """Roles MD and RLD from measured step times over the running batch of the whole instance. Implements DecodeStage.
-
-    batch_max caps the batch; memory is not modelled beside it (a profile was measured, so it fitted).
-    extend: seconds of an extend-decode over its new tokens.
-    """
-
-    gpus: int
-    step: Table
-    batch_max: float
-    tokens_per_step: float = 1.0
-    extend: Table | None = None
-
-    def step_s(self, batch: ArrayLike, context_tokens: ArrayLike) -> FloatArray:
-        """Seconds of one step; the context is that of the measurement, whatever ``context_tokens`` says."""
-        return self.step(np.broadcast_arrays(np.asarray(batch, dtype=float), np.asarray(context_tokens))[0])
-
-    def extend_s(self, new_tokens: ArrayLike, context_tokens: ArrayLike) -> FloatArray:
-        """Seconds to recompute ``new_tokens``; raises InputError when the profile has no extend_s."""
-        if self.extend is None:
-            accepted = "extend_s, since this plan hands token ids from RLD to MD"
-            raise InputError(
-                Problem(self.step.place, "no extend_s", accepted, "extend_s: {tokens: [1, 100], seconds: [0.2, 0.305]}")
-            )
-        return self.extend(np.broadcast_arrays(np.asarray(new_tokens, dtype=float), np.asarray(context_tokens))[0])
-
-    def kv_capacity_bytes(self) -> float:
-        """Not a limit of a profile: infinite."""
-        return float("inf")
-
-    def kv_resident_bytes(self, tokens: ArrayLike) -> FloatArray:
-        """0 for each request: batch_max is the profile's limit."""
-        return np.zeros(np.shape(np.asarray(tokens)))
-
-
-@dataclass(frozen=True)
-class ProfiledRate:
+class RateGrid:
     """Role AGG from measured request rates over (input, output): the largest rate at which the instance meets its
     target.
 
@@ -172,7 +104,6 @@ class ProfiledRate:
     below and it is an error far above.
     """
 
-    gpus: int
     input_tokens: tuple[float, ...]
     output_tokens: tuple[float, ...]
     rates: tuple[tuple[float, ...], ...]
@@ -227,3 +158,106 @@ class ProfiledRate:
         if len(grid) == 1:
             return lower, np.zeros(x.shape)
         return lower, (inside - grid[lower]) / (grid[lower + 1] - grid[lower])
+
+
+@dataclass(frozen=True)
+class ProfiledStage:
+    """One measured instance in its role, behind PrefillStage, DecodeStage and KvTransfer.
+
+    What a profile does not give raises InputError when it is asked for, naming the key to add. rate: role AGG as a
+    grid of
+    request rates, in place of times. batch_max caps the batch; memory limits it only where the profile states
+    kv_capacity.
+    """
+
+    gpus: int
+    place: str
+    prefill: Table | None = None
+    kv: Table | None = None
+    step: Table | None = None
+    extend: Table | None = None
+    rate: RateGrid | None = None
+    batch_max: float = float("inf")
+    tokens_per_step: float = 1.0
+    kv_capacity: float = float("inf")
+    model_kv: KvTransfer | None = None
+
+    def prefill_s(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> FloatArray:
+        """Seconds of one request alone. The table is over the uncached length; ``cached_tokens`` only sets the shape."""
+        return self._read(self.prefill, "prefill_s", uncached_tokens, cached_tokens)
+
+    def prefill_occupancy_s(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> FloatArray:
+        """A profile knows no packing: the same as prefill_s."""
+        return self.prefill_s(uncached_tokens, cached_tokens)
+
+    def transfer_bytes(self, new_tokens: ArrayLike, total_tokens: ArrayLike) -> FloatArray:
+        """Bytes of the KV of ``new_tokens``: as measured, or the model's own where the profile has no kv_bytes."""
+        if self.kv is None and self.model_kv is not None:
+            return self.model_kv.transfer_bytes(new_tokens, total_tokens)
+        return self._read(self.kv, "kv_bytes", new_tokens, total_tokens)
+
+    def step_s(self, batch: ArrayLike, context_tokens: ArrayLike) -> FloatArray:
+        """Seconds of one step of the whole instance; the context is that of the measurement."""
+        return self._read(self.step, "step_s", batch, context_tokens)
+
+    def extend_s(self, new_tokens: ArrayLike, context_tokens: ArrayLike) -> FloatArray:
+        """Seconds to recompute ``new_tokens`` handed over as ids."""
+        return self._read(self.extend, "extend_s", new_tokens, context_tokens)
+
+    def kv_capacity_bytes(self) -> float:
+        """Bytes for KV as the profile states them; infinite where it does not (it was measured, so it fitted)."""
+        return self.kv_capacity
+
+    def kv_resident_bytes(self, tokens: ArrayLike) -> FloatArray:
+        """Bytes of one request's context by the model's KV format; 0 where the profile states no capacity."""
+        size = np.asarray(tokens, dtype=float)
+        if self.model_kv is None or self.kv_capacity == float("inf"):
+            return np.zeros(size.shape)
+        return self.model_kv.transfer_bytes(size, size)
+
+    def _read(self, table: Table | None, key: str, at: ArrayLike, beside: ArrayLike) -> FloatArray:
+        if table is None:
+            accepted = f"{key}, which this plan asks for"
+            raise InputError(Problem(self.place, f"the profile has no {key}", accepted, _EXAMPLES[key]))
+        return table(np.broadcast_arrays(np.asarray(at, dtype=float), np.asarray(beside))[0])
+
+
+_EXAMPLES = {
+    "prefill_s": "prefill_s: {uncached: [1k, 8k], seconds: [0.44, 0.72]}",
+    "kv_bytes": "kv_bytes: {uncached: [1k, 8k], bytes: [190 MiB, 309 MiB]}",
+    "step_s": "step_s: {batch: [1, 20], seconds: [0.02, 0.025]}",
+    "extend_s": "extend_s: {tokens: [1, 100], seconds: [0.2, 0.305]}",
+}
+
+
+def profiled_stage(
+    profile: ProfiledInstance, place: str, model_kv: KvTransfer | None = None, tokens_per_step: float = 1.0
+) -> ProfiledStage:
+    """The stage of a scenario's profile; ``place`` names it in errors (``sites.A.chips[0].profiles[0]``). Raises
+    InputError.
+    """
+
+    def table(points: tuple[float, ...], values: tuple[float, ...], key: str, unit: str) -> Table:
+        return Table(points, values, profile.interpolation, f"{place}.{key}", unit)
+
+    prefill, kv, step, extend, rate = (
+        profile.prefill_s,
+        profile.kv_bytes,
+        profile.step_s,
+        profile.extend_s,
+        profile.rate,
+    )
+    batch_max = profile.batch_max or (step.batch[-1] if step else float("inf"))
+    return ProfiledStage(
+        gpus=profile.gpus,
+        place=place,
+        prefill=table(prefill.uncached, prefill.seconds, "prefill_s", "uncached tokens") if prefill else None,
+        kv=table(kv.uncached, kv.bytes, "kv_bytes", "uncached tokens") if kv else None,
+        step=table(step.batch, step.seconds, "step_s", "running requests") if step else None,
+        extend=table(extend.tokens, extend.seconds, "extend_s", "tokens") if extend else None,
+        rate=RateGrid(rate.input, rate.output, rate.req_per_s, f"{place}.rate") if rate else None,
+        batch_max=batch_max,
+        tokens_per_step=tokens_per_step,
+        kv_capacity=profile.kv_capacity or float("inf"),
+        model_kv=model_kv,
+    )
