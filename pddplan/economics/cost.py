@@ -150,7 +150,5 @@ def _sums(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
 def benefit_cost_ratio(goodput_rps: float, cost_per_hour: float) -> float:
     """BCR = goodput / cost, requests/s per currency per hour. Raises InputError at no cost: there is no ratio then."""
     if not cost_per_hour > 0:
-        raise InputError(
-            Problem("cost", f"{cost_per_hour}", "a cost over 0: the zero plan has no benefit-cost ratio", "100 USD/h")
-        )
+        raise InputError(Problem("cost", f"{cost_per_hour}", "a cost over 0: the zero plan has no benefit-cost ratio", "100 USD/h"))
     return goodput_rps / cost_per_hour

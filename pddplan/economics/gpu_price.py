@@ -46,11 +46,7 @@ def gpu_price(chip: Chip, stock: ChipStock, site: Site, cost: Cost, place: str, 
         if electricity is not None:
             pue = site.pue if site.pue is not None else cost.pue
             amount = energy_per_hour(power_w, pue, electricity, cost.power_utilisation)
-            parts.append(
-                CostLine(
-                    "electricity", "energy", amount, source=f"{power_w:g} W x {cost.power_utilisation:g} x PUE {pue:g}"
-                )
-            )
+            parts.append(CostLine("electricity", "energy", amount, source=f"{power_w:g} W x {cost.power_utilisation:g} x PUE {pue:g}"))
         if cost.colocation is not None:
             parts.append(CostLine("colocation", "room", colocation_per_hour(power_w, cost.colocation), source=GIVEN))
     host = stock.host_price if stock.host_price is not None else cost.host
@@ -83,13 +79,9 @@ def _chip_part(chip: Chip, stock: ChipStock, cost: Cost, place: str, currency: s
     known = ", ".join(chip.prices) or "none"
     if cost.basis == "purchase":
         found = f"{chip.slug} has no purchase price, and the cost basis is purchase"
-        raise InputError(
-            Problem(f"{place}.purchase", found, f"a purchase price, or price_source naming one of {known}", "25000 USD")
-        )
+        raise InputError(Problem(f"{place}.purchase", found, f"a purchase price, or price_source naming one of {known}", "25000 USD"))
     found = f"{chip.slug} has no price (a published range is no default)"
-    raise InputError(
-        Problem(f"{place}.price", found, f"a price per hour, or price_source naming one of {known}", "2.00 USD/h")
-    )
+    raise InputError(Problem(f"{place}.price", found, f"a price per hour, or price_source naming one of {known}", "2.00 USD/h"))
 
 
 def _stated_rent(stock: ChipStock) -> float | None:

@@ -35,12 +35,12 @@ def list_links() -> tuple[LinkProfile, ...]:
     return tuple(read_link(path) for path in sorted(profiles_folder("links").glob("*.yaml")))
 
 
-def load_chip(name: str) -> Chip:
-    """Chip by slug, alias (case and punctuation do not matter) or path of a chip file.
+def load_chip(name: str, base: Path = Path()) -> Chip:
+    """Chip by slug, alias (case and punctuation do not matter) or path of a chip file, relative to ``base``.
 
     Raises InputError: unknown name, with the nearest ones; or a file with faults, all of them.
     """
-    return read_chip(Path(name)) if is_path(name) else _shipped("chip", name, read_chip, list_chips)
+    return read_chip(base / name) if is_path(name) else _shipped("chip", name, read_chip, list_chips)
 
 
 def load_link(name: str) -> LinkProfile:
@@ -58,9 +58,7 @@ def load_prices(name: str = "reference") -> PriceBook:
     return read_prices(profiles_folder("prices") / f"{name}.yaml")
 
 
-def _shipped(
-    what: str, name: str, read: Callable[[Path], _Profile], every: Callable[[], tuple[_Profile, ...]]
-) -> _Profile:
+def _shipped(what: str, name: str, read: Callable[[Path], _Profile], every: Callable[[], tuple[_Profile, ...]]) -> _Profile:
     exact = profiles_folder(f"{what}s") / f"{name}.yaml"
     if exact.name == f"{name}.yaml" and exact.is_file():
         return read(exact)
@@ -82,6 +80,4 @@ def _unknown_name(what: str, name: str, slugs: list[str], keys: Iterable[str]) -
     near = near or difflib.get_close_matches(name_key(name), list(keys), 3, 0.5)
     accepted = f"nearest: {', '.join(near)}" if near else f"one of {', '.join(slugs)}"
     example = near[0] if near else slugs[0]
-    return Problem(
-        what, f"{name!r} is not a shipped {what}", f"{accepted}; or the path of your own .yaml file", example
-    )
+    return Problem(what, f"{name!r} is not a shipped {what}", f"{accepted}; or the path of your own .yaml file", example)

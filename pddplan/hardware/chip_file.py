@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pddplan.hardware.nearest import MEASURED_CHIPS, nearest_measured
-from pddplan.hardware.profile_file import Reader, read_yaml
+from pddplan.hardware.profile_file import Reader
 from pddplan.hardware.types import Chip, Kind
 from pddplan.units import GB, GBPS_BYTES_PER_S, TERA
 
@@ -35,31 +35,31 @@ def read_chip(path: Path) -> Chip:
 
     Peaks are dense TFLOP/s. ``efficiency_of`` is optional: the nearest measured chip is taken, and marked assumed.
     """
-    reader = Reader(path, read_yaml(path))
+    reader = Reader(path)
     reader.only(KEYS)
     peaks_raw = reader.mapping("peak_tflops")
-    reader.only(DTYPES, peaks_raw, "peak_tflops.")
-    peaks = {key: reader.sourced(f"peak_tflops.{key}", raw, TERA) for key, raw in peaks_raw.items() if key in DTYPES}
+    reader.only(DTYPES, peaks_raw, ("peak_tflops",))
+    peaks = {key: reader.sourced(("peak_tflops", key), raw, TERA) for key, raw in peaks_raw.items() if key in DTYPES}
     if "bf16" not in peaks:
-        reader.problem("peak_tflops.bf16", "missing", "the dense bf16 (or fp16) peak in TFLOP/s", "989")
+        reader.problem(("peak_tflops", "bf16"), "missing", "the dense bf16 (or fp16) peak in TFLOP/s", "989")
     hbm_bytes = reader.number("hbm_bytes")
     hbm_bytes_per_s = reader.number("hbm_gbyte_per_s", GB)
     slug = path.stem
     own = name_key(slug)
     efficiency_of = reader.content.get("efficiency_of")
     if efficiency_of is not None and efficiency_of not in MEASURED_CHIPS:
-        reader.problem("efficiency_of", repr(efficiency_of), "one of " + ", ".join(MEASURED_CHIPS), "h100_sxm")
+        reader.problem(("efficiency_of",), repr(efficiency_of), "one of " + ", ".join(MEASURED_CHIPS), "h100_sxm")
     scaleup = reader.number("scaleup_gbyte_per_s_per_dir", GB)
     domain = reader.number("scaleup_domain")
     if domain.value is not None and domain.value != int(domain.value):
-        reader.problem("scaleup_domain", repr(domain.value), "a whole number of GPUs", "8")
+        reader.problem(("scaleup_domain",), repr(domain.value), "a whole number of GPUs", "8")
     scaleout = reader.number("scaleout_gbit_per_s", GBPS_BYTES_PER_S)
     tdp = reader.number("tdp_w", required=False)
-    prices = {key: reader.sourced(f"prices.{key}", raw, valued=False) for key, raw in reader.mapping("prices").items()}
+    prices = {key: reader.sourced(("prices", key), raw, valued=False) for key, raw in reader.mapping("prices").items()}
     for key in prices:
-        if not str(key).endswith(("_usd_h", "_cny_h", "_usd", "_cny")):
+        if not key.endswith(("_usd_h", "_cny_h", "_usd", "_cny")):
             reader.problem(
-                f"prices.{key}",
+                ("prices", key),
                 "no unit in the name",
                 "a name ending in _usd_h, _cny_h, _usd or _cny",
                 "on_demand_usd_h",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pddplan.hardware.profile_file import Reader, read_yaml
+from pddplan.hardware.profile_file import Reader
 from pddplan.hardware.types import LinkProfile
 from pddplan.units import GBPS_BYTES_PER_S
 
@@ -23,7 +23,7 @@ KEYS = (
 
 def read_link(path: Path) -> LinkProfile:
     """Line of the file ``path``; its slug is the file's stem. Raises InputError with every problem of the file."""
-    reader = Reader(path, read_yaml(path))
+    reader = Reader(path)
     reader.only(KEYS)
     link = LinkProfile(
         slug=path.stem,
@@ -39,6 +39,6 @@ def read_link(path: Path) -> LinkProfile:
         path=str(path),
     )
     if link.usable.value is not None and link.usable.value > 1:
-        reader.problem("usable", f"{link.usable.value:g}", "a share of the line, at most 1", "0.9")
+        reader.problem(("usable",), f"{link.usable.value:g}", "a share of the line, at most 1", "0.9")
     reader.finish()
     return link

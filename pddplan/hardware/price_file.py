@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pddplan.hardware.profile_file import Reader, read_yaml
+from pddplan.hardware.profile_file import Reader
 from pddplan.hardware.types import ApiPrice, PriceBook
 
 _GROUPS = (
@@ -23,13 +23,10 @@ _TOKENS = ("hit_usd_per_million", "miss_usd_per_million", "output_usd_per_millio
 
 def read_prices(path: Path) -> PriceBook:
     """Price book of the file ``path``. Raises InputError with every problem of the file."""
-    reader = Reader(path, read_yaml(path))
+    reader = Reader(path)
     reader.only(("usd_cny", *_GROUPS, "api_tokens"))
     groups = {
-        group: {
-            name: reader.sourced(f"{group}.{name}", raw, valued=False) for name, raw in reader.mapping(group).items()
-        }
-        for group in _GROUPS
+        group: {name: reader.sourced((group, name), raw, valued=False) for name, raw in reader.mapping(group).items()} for group in _GROUPS
     }
     tokens = {model: _api_price(reader, model, raw) for model, raw in reader.mapping("api_tokens").items()}
     book = PriceBook(usd_cny=reader.number("usd_cny"), **groups, api_tokens=tokens, path=str(path))
@@ -38,9 +35,9 @@ def read_prices(path: Path) -> PriceBook:
 
 
 def _api_price(reader: Reader, model: str, raw: Any) -> ApiPrice:
-    place = f"api_tokens.{model}"
+    place = ("api_tokens", model)
     entries = raw if isinstance(raw, dict) else {}
-    reader.only(_TOKENS, entries, f"{place}.")
-    hit, miss, output = (reader.sourced(f"{place}.{key}", entries.get(key), positive=False) for key in _TOKENS[:3])
-    write = reader.sourced(f"{place}.{_TOKENS[3]}", entries[_TOKENS[3]]) if _TOKENS[3] in entries else None
+    reader.only(_TOKENS, entries, place)
+    hit, miss, output = (reader.sourced((*place, key), entries.get(key), positive=False) for key in _TOKENS[:3])
+    write = reader.sourced((*place, _TOKENS[3]), entries[_TOKENS[3]]) if _TOKENS[3] in entries else None
     return ApiPrice(model, hit, miss, output, write)

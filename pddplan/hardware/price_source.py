@@ -55,9 +55,7 @@ def _stem(term: str) -> str:
 
 def _point(place: str, asked: str, price: Sourced, point: str) -> Sourced:
     if point and point not in POINTS:
-        raise InputError(
-            Problem(place, repr(asked), "a term, or a term and one of .low .mid .high", "on_demand_usd_h.mid")
-        )
+        raise InputError(Problem(place, repr(asked), "a term, or a term and one of .low .mid .high", "on_demand_usd_h.mid"))
     if price.low is not None and price.high is not None and (point or price.value is None):
         if not point:
             found = f"{asked} is a range, {price.low:g} to {price.high:g} ({price.source})"
@@ -65,7 +63,5 @@ def _point(place: str, asked: str, price: Sourced, point: str) -> Sourced:
         value = {"low": price.low, "mid": (price.low + price.high) / 2, "high": price.high}[point]
         return Sourced(value, price.kind, f"{price.source} ({point} of its range)", price.date, price.note)
     if price.value is None:
-        raise InputError(
-            Problem(place, f"{asked} is unknown ({price.source})", "a price in the scenario", "price: 2.00 USD/h")
-        )
+        raise InputError(Problem(place, f"{asked} is unknown ({price.source})", "a price in the scenario", "price: 2.00 USD/h"))
     return Sourced(price.value, price.kind, price.source, price.date, price.note)

@@ -1,0 +1,180 @@
+"""Shipped profiles: what they say, where it comes from, and how names and files are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pddplan.errors import InputError
+from pddplan.hardware import chip_price, compute_dtype, link_price, list_chips, list_links, load_chip, load_link, load_prices
+from pddplan.hardware.nearest import MEASURED_CHIPS
+from pddplan.units import GIB, TERA
+
+
+def test_h100_memory_is_what_nvidia_smi_prints() -> None:
+    """UNIT-01: 81,559 MiB = 85.52 GB = 79.65 GiB; never the 74.5 GiB of a decimal 80 GB."""
+    hbm = load_chip("h100-sxm").hbm_bytes
+    assert hbm.value == 81559 * 2**20
+    assert hbm.value / 1e9 == pytest.approx(85.52, abs=0.005)
+    assert hbm.value / GIB == pytest.approx(79.65, abs=0.005)
+    assert hbm.kind == "measured"
+
+
+@pytest.mark.parametrize(("name", "tflops"), [("h100-sxm", 989.0), ("h100-pcie", 756.5)])
+def test_peaks_are_dense(name: str, tflops: float) -> None:
+    """PERF-13: marketing prints 1,979 and 1,513 with sparsity."""
+    assert load_chip(name).peak_flops["bf16"].value == tflops * TERA
+
+
+@pytest.mark.parametrize("name", sorted(MEASURED_CHIPS))
+def test_every_measured_chip_resolves_and_is_its_own_efficiency(name: str) -> None:
+    chip = load_chip(name)
+    assert (chip.efficiency_of, chip.efficiency_kind) == (name, "measured")
+
+
+def test_chips_nobody_measured_say_that_their_efficiency_is_assumed() -> None:
+    for chip in list_chips():
+        assert chip.efficiency_of in MEASURED_CHIPS
+        assert (chip.efficiency_kind == "measured") == (load_chip(chip.efficiency_of).slug == chip.slug)
+
+
+def test_every_number_of_every_chip_has_a_source_and_a_date() -> None:
+    assert len(list_chips()) == 50
+    for chip in list_chips():
+        rates = (chip.hbm_bytes, chip.hbm_bytes_per_s, chip.scaleup_bytes_per_s, chip.scaleup_domain, chip.scaleout_bytes_per_s)
+        for number in (*rates, chip.tdp_w, *chip.peak_flops.values(), *chip.prices.values()):
+            assert len(number.source) > 3, chip.slug
+            assert number.source not in ("aic", "mem", "infx", "msm"), chip.slug
+            assert number.date, chip.slug
+        assert all(number.value for number in rates), chip.slug
+
+
+def test_no_two_chips_or_lines_share_a_name() -> None:
+    for profiles, load in ((list_chips(), load_chip), (list_links(), load_link)):
+        for profile in profiles:
+            for alias in (profile.slug, profile.name, *profile.aliases, profile.slug.upper(), profile.slug.replace("-", "_")):
+                assert load(alias).slug == profile.slug, alias
+
+
+@pytest.mark.parametrize(
+    ("alias", "slug"),
+    [
+        ("H100 SXM", "h100-sxm"),
+        ("H100", "h100-sxm"),
+        ("b200_sxm", "b200"),
+        ("910B", "ascend-910b"),
+        ("昇腾910C", "ascend-910c"),
+        ("H20", "h20-96"),
+    ],
+)
+def test_names_people_use_resolve(alias: str, slug: str) -> None:
+    assert load_chip(alias).slug == slug
+
+
+def test_an_unknown_chip_is_told_with_the_nearest_names() -> None:
+    with pytest.raises(InputError) as caught:
+        load_chip("h10-sxm")
+    assert "h100-sxm" in caught.value.problems[0].accepted
+
+
+def test_a_chip_without_fp8_computes_in_the_next_wider_format_and_says_so() -> None:
+    used, warning = compute_dtype(load_chip("a100-80-sxm"), "fp8_block")
+    assert used == "bf16"
+    assert warning is not None
+    assert "no fp8" in warning
+    assert compute_dtype(load_chip("h100-sxm"), "nvfp4")[0] == "fp8"
+    assert compute_dtype(load_chip("b200"), "nvfp4") == ("fp4", None)
+    assert compute_dtype(load_chip("a100-80-sxm"), "int4") == ("bf16", None)
+
+
+def test_a_format_slower_than_a_wider_one_counts_as_missing() -> None:
+    """B300 keeps 153.5 TFLOP/s of int8 beside 2,250 of bf16."""
+    used, warning = compute_dtype(load_chip("b300"), "int8")
+    assert used == "bf16"
+    assert warning is not None
+
+
+def test_an_unknown_format_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="fp7"):
+        compute_dtype(load_chip("h100-sxm"), "fp7")
+
+
+def test_a_price_range_is_no_price_until_a_point_of_it_is_named() -> None:
+    chip = load_chip("h100-sxm")
+    with pytest.raises(InputError, match=r"range, 1\.99 to 5"):
+        chip_price(chip, "on_demand_usd_h")
+    low, mid, high = (chip_price(chip, f"on_demand.{point}").amount for point in ("low", "mid", "high"))
+    assert (low, mid, high) == (1.99, pytest.approx(3.495), 5.0)
+    bought = chip_price(load_chip("h20-96"), "purchase_cny")
+    assert (bought.amount, bought.currency, bought.basis) == (110000, "CNY", "purchase")
+
+
+@pytest.mark.parametrize("source", ["spot_usd_h", "on_demand_usd_h.best", "purchase"])
+def test_a_price_nobody_published_is_an_input_error(source: str) -> None:
+    with pytest.raises(InputError):
+        chip_price(load_chip("h20-96"), source)
+
+
+def test_a_line_without_a_price_is_unknown_not_free() -> None:
+    with pytest.raises(InputError, match="unknown"):
+        link_price(load_link("us-west-asia"))
+    assert link_price(load_link("beijing-shanghai")).value == 300
+    assert link_price(load_link("china-metro-wave"), "high").value == 85
+
+
+def test_api_prices_keep_hit_miss_and_output_apart() -> None:
+    price = load_prices().api_tokens["deepseek-v4-pro"]
+    assert (price.hit_usd_per_million.value, price.miss_usd_per_million.value, price.output_usd_per_million.value) == (
+        0.003625,
+        0.435,
+        0.87,
+    )
+    assert price.hit_ratio == pytest.approx(1 / 120)
+
+
+def test_unknown_price_books_are_told() -> None:
+    with pytest.raises(InputError, match="reference"):
+        load_prices("referense")
+
+
+GOOD = """\
+name: Lab Chip
+peak_tflops: {bf16: 500, fp8: 1000}
+hbm_bytes: 100e9
+hbm_gbyte_per_s: 3000
+scaleup_gbyte_per_s_per_dir: 200
+scaleup_domain: 8
+scaleout_gbit_per_s: 400
+"""
+
+
+def test_a_users_own_chip_works_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "my chip.yaml").write_text(GOOD, encoding="utf-8")
+    chip = load_chip("my chip.yaml", tmp_path)
+    assert (chip.slug, chip.hbm_bytes.value, chip.peak_flops["fp8"].value) == ("my chip", 100e9, 1e15)
+    assert (chip.hbm_bytes.kind, chip.efficiency_kind) == ("assumed", "assumed")
+
+
+def test_all_faults_of_a_chip_file_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+    bad = GOOD.replace("bf16: 500", "bf16: -1").replace("3000", ".inf").replace("scaleup_domain: 8", "scaleup_domain: 1.5")
+    path = tmp_path / "bad.yaml"
+    path.write_text(bad + "nic_speed: 3\nscaleup_domain: 8\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_chip(str(path))
+    told = "\n".join(map(str, caught.value.problems))
+    for part in ("bad.yaml:2", "bf16", "bad.yaml:4", "inf", "nic_speed", "scaleup_domain"):
+        assert part in told
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "name: [", "name: x\n"])
+def test_what_is_no_chip_file_is_an_input_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError):
+        load_chip(str(path))
+
+
+def test_a_missing_file_is_an_input_error() -> None:
+    with pytest.raises(InputError, match=r"nowhere\.yaml"):
+        load_chip("nowhere.yaml")
