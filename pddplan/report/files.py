@@ -1,4 +1,4 @@
-"""Output files: written beside their place and moved there whole, never over another without being told."""
+"""Output files: written whole or not at all, never over another file unless asked."""
 
 from __future__ import annotations
 
@@ -9,25 +9,33 @@ from pathlib import Path
 from pddplan.errors import InputError, Problem
 
 
-def write_atomically(path: Path, data: bytes | str, force: bool) -> None:
-    """Write ``data`` (text as UTF-8) to ``path``: a reader sees the old file or the whole new one.
+def write_atomically(path: str | Path, data: bytes | str, force: bool = False) -> Path:
+    """Write ``data`` (text as UTF-8) to a temporary file beside ``path`` and move it there.
 
-    Raises InputError: the file exists and ``force`` is not set; or it cannot be written.
+    Raises InputError: the file exists and ``force`` is False, its folder is missing, or the system refuses (permission, full disk).
     """
-    if path.exists() and not force:
-        raise InputError(Problem(str(path), "the file exists", "another name, or --force to replace it"))
-    content = data.encode("utf-8") if isinstance(data, str) else data
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(Problem(str(path), "is a folder", "name a file"))
+    if target.exists() and not force:
+        raise InputError(Problem(str(path), "exists already", "name another file, or add --force to overwrite it"))
+    content = data.encode() if isinstance(data, str) else data
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        reason = error.strerror or str(error)
-        raise InputError(Problem(str(path), f"cannot be written: {reason}", "a file name in an existing folder")) from error
+        raise InputError(Problem(str(path), f"cannot be written ({error.strerror or error})", "name a file in a folder you can write to")) from None
+    finally:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+    return target
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

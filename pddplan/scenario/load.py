@@ -13,13 +13,13 @@ from pddplan.errors import InputError, Problem
 from pddplan.scenario.checks import cross_checks
 from pddplan.scenario.document import Document, KeyPath, parse_document, read_bytes
 from pddplan.scenario.keys import listed, suggestion
-from pddplan.scenario.overrides import Override, with_overrides
+from pddplan.scenario.overrides import Override, parse_override, with_overrides
 from pddplan.scenario.plan_file import scenario_of_plan
 from pddplan.scenario.problems import tell
 from pddplan.scenario.schema import Scenario
 
-NameCheck = Callable[[str], Problem | None]
-"""Says what is wrong with a name (the problem's ``place`` is filled in by the loader), or None."""
+NameCheck = Callable[[str, Path], Iterable[Problem]]
+"""Says what is wrong with a name, relative to the scenario's folder where it is a path; the loader fills in the place."""
 
 
 def shipped_scenarios() -> dict[str, Path]:
@@ -44,12 +44,12 @@ def load_scenario(
     source: str | Path | Scenario,
     overrides: Iterable[str | Override] = (),
     chip_check: NameCheck | None = None,
-    model_check: Callable[[str, Path], Problem | None] | None = None,
+    model_check: NameCheck | None = None,
 ) -> Scenario:
     """Read, override and validate a scenario (or the plan JSON of an earlier run).
 
-    chip_check, model_check: say whether names are known, so that unknown ones stand in the same list as all else; model_check
-    also gets the folder that relative paths start from. Raises InputError with every problem found.
+    chip_check, model_check: say whether names are known, so that unknown ones stand in the same list as all else.
+    Raises InputError with every problem found.
     """
     if isinstance(source, Scenario):
         document, base = Document(source.document(), source.origin.lines, source.origin.file), source.base
@@ -61,13 +61,16 @@ def load_scenario(
     return _validated(document, labels, base, chip_check, model_check)
 
 
-def override(scenario: Scenario, overrides: Iterable[str | Override] | Mapping[str, Any]) -> Scenario:
-    """A scenario with other values: ``override(s, {"workload.rate": "5 req/s"})`` or ``override(s, ["workload.rate=5 req/s"])``."""
-    from pddplan.scenario.overrides import parse_override
-
+def as_overrides(overrides: Iterable[str | Override] | Mapping[str, Any]) -> list[str | Override]:
+    """Overrides from ``["workload.rate=5 req/s"]`` or ``{"workload.rate": "5 req/s"}``. Raises InputError."""
     if isinstance(overrides, Mapping):
-        overrides = [Override(parse_override(f"{path}=0").path, value, path) for path, value in overrides.items()]
-    return load_scenario(scenario, overrides)
+        return [Override(parse_override(f"{path}=0").path, value) for path, value in overrides.items()]
+    return list(overrides)
+
+
+def override(scenario: Scenario, overrides: Iterable[str | Override] | Mapping[str, Any]) -> Scenario:
+    """A scenario with other values by path. Raises InputError."""
+    return load_scenario(scenario, as_overrides(overrides))
 
 
 def _validated(
@@ -75,7 +78,7 @@ def _validated(
     labels: Mapping[KeyPath, str],
     base: Path,
     chip_check: NameCheck | None,
-    model_check: Callable[[str, Path], Problem | None] | None,
+    model_check: NameCheck | None,
 ) -> Scenario:
     def place(path: KeyPath) -> str:
         own = [label for changed, label in labels.items() if path[: len(changed)] == changed]
@@ -92,14 +95,10 @@ def _validated(
         problems.append(Problem(document.file, "is nested too deeply", "a scenario needs far fewer levels"))
     if scenario is not None:
         problems += cross_checks(scenario, place)
-    for path, name in _names(document.value, "chip"):
-        problem = chip_check(name) if chip_check else None
-        if problem:
-            problems.append(Problem(place(path), problem.found, problem.accepted, problem.example))
-    for path, name in _names(document.value, "model"):
-        problem = model_check(name, base) if model_check else None
-        if problem:
-            problems.append(Problem(place(path), problem.found, problem.accepted, problem.example))
+    for kind, check in (("chip", chip_check), ("model", model_check)):
+        for path, name in _names(document.value, kind):
+            for problem in check(name, base) if check else ():
+                problems.append(Problem(place(path), problem.found, problem.accepted, problem.example))
     if problems or scenario is None:
         raise InputError(problems)
     scenario._base = base

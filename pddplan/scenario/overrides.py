@@ -26,9 +26,10 @@ _FORM = 'write --set path=value, for example --set links.A-B.circuit="10 Gbps"'
 
 @dataclass(frozen=True)
 class Override:
+    """A value to put at a path."""
+
     path: KeyPath
     value: Any
-    text: str
 
 
 def parse_override(text: str) -> Override:
@@ -54,7 +55,7 @@ def parse_override(text: str) -> Override:
     if "" in path:
         raise InputError(Problem(f"--set {text}", "has an empty key", _FORM))
     raw = rest[1:].strip()
-    return Override(tuple(path), read_value(raw, f"--set {written(tuple(path))}"), text)
+    return Override(tuple(path), read_value(raw, f"--set {written(tuple(path))}"))
 
 
 def read_value(text: str, label: str) -> Any:

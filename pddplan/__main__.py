@@ -1,0 +1,5 @@
+"""``python -m pddplan``."""
+
+from pddplan.cli import main
+
+main()

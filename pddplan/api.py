@@ -1,0 +1,68 @@
+"""The Python API: what the commands call, in as few lines.
+
+    from pddplan import load_scenario, optimize
+    result = optimize(load_scenario("pdd-reference", {"workload.rate": "5 req/s"}))
+    result.evaluation.metrics.bcr
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pddplan.errors import InputError, Problem
+from pddplan.scenario import load
+from pddplan.scenario.overrides import Override
+from pddplan.scenario.schema import Scenario
+
+if TYPE_CHECKING:
+    from pddplan.optimize.result import PlanResult
+
+
+def load_scenario(source: str | Path | Scenario, overrides: Iterable[str | Override] | Mapping[str, Any] = ()) -> Scenario:
+    """Read a scenario file, a plan JSON or a shipped name, with values changed by path. Raises InputError with every problem."""
+    return load.load_scenario(source, load.as_overrides(overrides), _chip_problems, _model_problems)
+
+
+def optimize(scenario: Scenario | str | Path) -> PlanResult:
+    """Best plan of a scenario. Raises InputError, InfeasibleError or SolverError."""
+    from pddplan.pipeline import plan
+
+    return plan(_loaded(scenario))
+
+
+def evaluate(scenario: Scenario | str | Path) -> PlanResult:
+    """What the scenario's fixed ``plan`` costs and serves. Raises InputError."""
+    from pddplan.pipeline import evaluate as evaluate_plan
+
+    return evaluate_plan(_loaded(scenario))
+
+
+def simulate(scenario: Scenario | str | Path, **options: Any) -> Any:
+    """Replay of a plan request by request, predicted beside simulated."""
+    from pddplan.simulate import simulate as replay
+
+    return replay(_loaded(scenario), **options)
+
+
+def _loaded(scenario: Scenario | str | Path) -> Scenario:
+    return scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+
+
+def _chip_problems(name: str, base: Path) -> tuple[Problem, ...]:
+    from pddplan.hardware.catalog import is_path, load_chip
+
+    return _problems(lambda: load_chip(str(base / name) if is_path(name) else name))
+
+
+def _model_problems(name: str, base: Path) -> tuple[Problem, ...]:
+    return ()
+
+
+def _problems(look_up: Any) -> tuple[Problem, ...]:
+    try:
+        look_up()
+    except InputError as error:
+        return error.problems
+    return ()

@@ -1,0 +1,89 @@
+"""What commands share: their common options, reading the scenario, and writing results to stdout or a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pddplan.scenario.schema import Scenario
+
+ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, a plan JSON, or a shipped name.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help='Change a value of the scenario: --set links.A-B.circuit="10 Gbps". Repeatable.'),
+]
+JsonOption = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON to a file, or to stdout with '-'.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing output file.")]
+PriceSourceOption = Annotated[
+    str | None,
+    typer.Option("--price-source", metavar="NAME", help="Price chips without one from their profile: on_demand_usd_h.low, .mid or .high."),
+]
+
+
+def read_scenario(source: str, overrides: Iterable[str] | None = None, price_source: str | None = None) -> Scenario:
+    """Scenario of a command's arguments. Raises InputError with every problem, unknown chips and models included."""
+    from pddplan.api import load_scenario
+
+    scenario = load_scenario(source, overrides or ())
+    if price_source is None:
+        return scenario
+    unpriced = [f"sites.{_quoted(site)}.chips[{i}].price_source={price_source}" for site, i, c in scenario.chips() if c.price is None]
+    return load_scenario(scenario, unpriced)
+
+
+def _quoted(key: str) -> str:
+    return json.dumps(key, ensure_ascii=False)
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """Result as JSON text: UTF-8, no NaN or infinity (they become null), keys in the order given."""
+    return json.dumps(_finite(document), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _finite(value.tolist())
+    return value
+
+
+def write_json(document: Mapping[str, Any], target: str, force: bool = False) -> None:
+    """Write a result to a file, or to stdout when ``target`` is '-'."""
+    text = json_text(document)
+    if target == "-":
+        buffer = getattr(sys.stdout, "buffer", None)
+        if buffer is None:
+            sys.stdout.write(text)
+            return
+        sys.stdout.flush()
+        buffer.write(text.encode())
+        buffer.flush()
+        return
+    from pddplan.report.files import write_atomically
+
+    write_atomically(target, text, force)
+    note(f"wrote {target}")
+
+
+def console() -> Console:
+    """Console of the result on stdout: as wide as the terminal (100 when piped), colour only on a terminal without NO_COLOR."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+
+
+def note(text: str) -> None:
+    """One line of log on stderr."""
+    print(text, file=sys.stderr)
