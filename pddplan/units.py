@@ -108,8 +108,9 @@ class Quantity:
         if not math.isfinite(number):
             raise UnitError(f"{shown(value)} is not a finite {self.name}", accepted, example)
         if not unit and not self.bare and not label:
-            written = " or ".join(repr(f"{str(value).strip()} {u}") for u in self._suggested())
-            raise UnitError(f"{shown(value)} has no unit", f"a {self.name} needs one: write {written}", self._suggested_example(value))
+            bare = shown(value).strip("'\" ")
+            written = " or ".join(repr(f"{bare} {u}") for u in self._suggested())
+            raise UnitError(f"{shown(value)} has no unit", f"a {self.name} needs one: write {written}", f"{bare} {self._suggested()[0]}")
         if self.money:
             label, unit = self._split_currency(label, unit, value, accepted, example)
             if label != currency:
@@ -131,9 +132,6 @@ class Quantity:
     def _suggested(self) -> list[str]:
         return [re.sub(r"^[-\d.,]+\s*", "", example) for example in self.examples[:2]]
 
-    def _suggested_example(self, value: object) -> str:
-        return f"{str(value).strip()} {self._suggested()[0]}"
-
     def _split_currency(self, label: str, unit: str, value: object, accepted: str, example: str) -> tuple[str, str]:
         if label:
             return label, unit if unit in self.units else f"/{unit.lstrip('/')}" if unit else ""
@@ -149,7 +147,9 @@ class Quantity:
 
 def shown(value: object) -> str:
     """How a message quotes what the user wrote, cut to a line."""
-    text = {True: "true", False: "false", None: "nothing"}[value] if isinstance(value, bool | None) else repr(value)
+    if isinstance(value, bool | None):
+        return {True: "true", False: "false", None: "nothing"}[value]
+    text = f"{value:.15g}" if isinstance(value, float) else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
