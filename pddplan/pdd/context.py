@@ -144,7 +144,7 @@ class PlanContext:
         for site, index, stock in scenario.chips():
             place = f"sites.{site}.chips[{index}]"
             try:
-                chip = load_chip(stock.chip)
+                chip = load_chip(stock.chip, scenario.base)
             except InputError as error:
                 problems += [Problem(f"{place}.chip", p.found, p.accepted, p.example) for p in error.problems]
                 continue
