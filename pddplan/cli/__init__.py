@@ -112,7 +112,7 @@ def run(args: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    usage_errors = tuple(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+    usage_errors: tuple[Any, ...] = tuple(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
     try:
         result = app(args, prog_name="pddplan", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -121,7 +121,7 @@ def run(args: list[str]) -> int:
     except usage_errors as error:
         context = getattr(error, "ctx", None)
         hint = f" (see '{context.command_path} --help')" if context is not None else ""
-        return _say(f"{error.format_message()}{hint}", 2)  # type: ignore[attr-defined]
+        return _say(f"{error.format_message()}{hint}", 2)
     except (KeyboardInterrupt, typer.Abort) as stop:
         return _say(f"interrupted{f': {stop}' if str(stop) else ''}; files already finished are kept, none is half written", 130)
     except BrokenPipeError:

@@ -19,11 +19,13 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help='Change a value of the scenario: --set links.A-B.circuit="10 Gbps". Repeatable.'),
 ]
-JsonOption = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON to a file, or to stdout with '-'.")]
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON to a file, or to stdout with '-'.")
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing output file.")]
 PriceSourceOption = Annotated[
     str | None,
-    typer.Option("--price-source", metavar="NAME", help="Price chips without one from their profile: on_demand_usd_h.low, .mid or .high."),
+    typer.Option("--price-source", metavar="NAME", help="Price unpriced chips from their profile, such as on_demand_usd_h.low."),
 ]
 
 

@@ -85,7 +85,7 @@ def _read_values(written: Any, dumped: Any, path: tuple[str | int, ...]) -> Iter
     elif isinstance(written, list) and isinstance(dumped, list):
         for index, (value, other) in enumerate(zip(written, dumped, strict=False)):
             yield from _read_values(value, other, (*path, index))
-    elif isinstance(written, str) and isinstance(dumped, str | float) and not written.endswith("%"):
+    elif isinstance(written, str) and isinstance(dumped, str | float) and written != dumped and not written.endswith("%"):
         meaning = _meaning(dumped)
         if meaning != written.replace(".00", ""):
             yield written_path(path), written, meaning

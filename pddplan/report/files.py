@@ -28,7 +28,8 @@ def write_atomically(path: str | Path, data: bytes | str, force: bool = False) -
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
     except OSError as error:
-        raise InputError(Problem(str(path), f"cannot be written ({error.strerror or error})", "name a file in a folder you can write to")) from None
+        found = f"cannot be written ({error.strerror or error})"
+        raise InputError(Problem(str(path), found, "name a file in a folder you can write to")) from None
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
