@@ -25,9 +25,7 @@ class DemandProfile:
         if self.factors.size == 0 or not np.all(np.isfinite(self.factors)) or self.factors.min() < 0:
             raise ValueError("a demand profile needs factors that are finite and not negative")
         if self.sizing_factor <= 0:
-            raise ValueError(
-                f"the demand is 0 for more than {self.sizing_quantile:.0%} of time, so no plan can be sized for it"
-            )
+            raise ValueError(f"the demand is 0 for more than {self.sizing_quantile:.0%} of time, so no plan can be sized for it")
 
     @property
     def mean_factor(self) -> float:

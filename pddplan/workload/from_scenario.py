@@ -24,9 +24,7 @@ def length_law(length: words.Length) -> laws.QuantileLaw:
     if length.quantiles is not None:
         return _quantiles(length.quantiles)
     if length.histogram is not None:
-        return laws.Histogram(
-            tuple(laws.Bucket(*words.bucket_edges(name), share) for name, share in length.histogram.items())
-        )
+        return laws.Histogram(tuple(laws.Bucket(*words.bucket_edges(name), share) for name, share in length.histogram.items()))
     assert length.lognormal is not None
     given = length.lognormal
     mu, sigma = laws.lognormal_parameters(
@@ -81,9 +79,7 @@ def _parametric(given: words.WorkloadClass, rows: int) -> ClassRows:
         ),
         rows,
     )
-    notes = _open_end("input_tokens", given.input_tokens.quantiles) + _open_end(
-        "output_tokens", given.output_tokens.quantiles
-    )
+    notes = _open_end("input_tokens", given.input_tokens.quantiles) + _open_end("output_tokens", given.output_tokens.quantiles)
     return replace(atoms, notes=notes)
 
 
@@ -107,9 +103,7 @@ def request_mix(workload: words.Workload, *, base_path: Path) -> RequestMix:
         try:
             parts.append((name, given.share, _parametric(given, rows)))
         except ValueError as error:
-            problems.append(
-                Problem(f"workload.classes.{name}", str(error), "change the law so that it holds some mass")
-            )
+            problems.append(Problem(f"workload.classes.{name}", str(error), "change the law so that it holds some mass"))
     if problems:
         raise InputError(problems)
     assert workload.rate is not None

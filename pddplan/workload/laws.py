@@ -44,9 +44,7 @@ class LogNormal:
     def __post_init__(self) -> None:
         below, above = self._levels()
         if not above > below:
-            raise ValueError(
-                f"the log-normal (median {math.exp(self.mu):g}) has no mass between {self.low:g} and {self.high:g}"
-            )
+            raise ValueError(f"the log-normal (median {math.exp(self.mu):g}) has no mass between {self.low:g} and {self.high:g}")
 
     def _levels(self) -> tuple[float, float]:
         if self.sigma == 0:
@@ -58,9 +56,7 @@ class LogNormal:
     def quantile(self, level: ArrayLike) -> FloatArray:
         below, above = self._levels()
         normal = ndtri(below + np.asarray(level, dtype=np.float64) * (above - below))
-        return np.clip(
-            np.exp(self.mu + self.sigma * normal) if self.sigma else np.exp(self.mu) + 0 * normal, self.low, self.high
-        )
+        return np.clip(np.exp(self.mu + self.sigma * normal) if self.sigma else np.exp(self.mu) + 0 * normal, self.low, self.high)
 
 
 def lognormal_parameters(
@@ -89,15 +85,13 @@ def lognormal_parameters(
     if mu is None and mean is not None and sigma is not None:
         mu = math.log(mean) - sigma * sigma / 2
     if mu is None or sigma is None or sigma < 0:
-        raise ValueError(
-            "a log-normal needs two parameters that agree: mu and sigma, or two of mean, p50, p90, p99, cv"
-        )
+        raise ValueError("a log-normal needs two parameters that agree: mu and sigma, or two of mean, p50, p90, p99, cv")
     return mu, sigma
 
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Straight between given quantiles, flat outside them. levels rise in [0, 1], values do not fall; shape (points,)."""
+    """Straight between given quantiles, flat outside them; levels rise in [0, 1], values do not fall."""
 
     levels: tuple[float, ...]
     values: tuple[float, ...]

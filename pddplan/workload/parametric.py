@@ -1,8 +1,8 @@
 """Atoms of a class given by laws of its lengths and hit rates.
 
 Points are a rank-1 lattice: every margin is cut into equally likely strata and each stratum has exactly one point,
-so quantiles are exact to 1/rows and the result is deterministic. A Gaussian copula gives rank correlation, after which each
-margin is put back on its strata by rank (Iman and Conover, Commun. Stat. B 11 (1982) 311).
+so quantiles are exact to 1/rows and the result is deterministic. A Gaussian copula gives rank correlation, after which
+each margin is put back on its strata by rank (Iman and Conover, Commun. Stat. B 11 (1982) 311).
 """
 
 from __future__ import annotations
@@ -44,15 +44,19 @@ class RankCorrelation:
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
 
 
+NO_HITS = Fixed(0.0)
+INDEPENDENT = RankCorrelation()
+
+
 @dataclass(frozen=True)
 class ClassLaws:
     """Laws of one class. md_hit_rate None: MD holds what P holds; else both are drawn at the same level."""
 
     input_tokens: QuantileLaw
     output_tokens: QuantileLaw
-    hit_rate: QuantileLaw = Fixed(0.0)
+    hit_rate: QuantileLaw = NO_HITS
     md_hit_rate: QuantileLaw | None = None
-    correlation: RankCorrelation = RankCorrelation()
+    correlation: RankCorrelation = INDEPENDENT
     turns_per_task: float = 1.0
 
 
@@ -78,7 +82,7 @@ def stratified_levels(rows: int, correlation: RankCorrelation) -> FloatArray:
     """Levels for input, hit rate and output, shape (3, rows): each is a permutation of (i + 1/2) / rows."""
     lattice = np.arange(rows) * np.array(lattice_generator(rows))[:, None] % rows
     levels = (lattice + 0.5) / rows
-    if correlation == RankCorrelation():
+    if correlation == INDEPENDENT:
         return np.asarray(levels, dtype=np.float64)
     normals = correlation.normal_factor() @ ndtri(levels)
     ranks = np.argsort(np.argsort(normals, axis=1, kind="stable"), axis=1, kind="stable")

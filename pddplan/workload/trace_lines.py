@@ -1,0 +1,76 @@
+"""Lines of a trace file with their numbers, and what is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pddplan.errors import InputError, Problem
+from pddplan.workload.trace import Skipped
+
+_SHOWN = 10
+
+
+class BadLines:
+    """Faults of a file, by reason. They are all raised together, or counted when bad lines are to be skipped."""
+
+    def __init__(self, path: Path, skip: bool) -> None:
+        self.path, self.skip = path, skip
+        self._problems: list[Problem] = []
+        self._reasons: dict[str, list[int]] = {}
+        self.lines = 0
+
+    def add(self, line: int, reason: str, found: str, accepted: str, example: str = "") -> None:
+        """Note a fault; ``reason`` groups it with its like, the rest is as in Problem."""
+        self.lines += 1
+        first_and_count = self._reasons.setdefault(reason, [line, 0])
+        first_and_count[1] += 1
+        if len(self._problems) < _SHOWN:
+            self._problems.append(Problem(f"{self.path}:{line}", found, accepted, example))
+
+    def settle(self, requests: int) -> tuple[Skipped, ...]:
+        """What was skipped. Raises InputError when there were faults and they are not to be skipped, or nothing is left."""
+        if self._reasons and not self.skip:
+            more = self.lines - len(self._problems)
+            if more:
+                kinds = "; ".join(f"{count} x {reason}" for reason, (_, count) in self._reasons.items())
+                tail = Problem(str(self.path), f"{more} more bad lines, in all: {kinds}", "correct them or use --skip-bad")
+                raise InputError([*self._problems, tail])
+            raise InputError(self._problems)
+        if requests == 0:
+            found = f"all {self.lines} requests are bad" if self.lines else "the file holds no requests"
+            raise InputError([*self._problems, Problem(str(self.path), found, "a trace needs at least one request")])
+        return tuple(Skipped(reason, count, first) for reason, (first, count) in self._reasons.items())
+
+
+def numbered_lines(path: Path, bad: BadLines) -> Iterator[tuple[int, str]]:
+    """Lines that are not blank, with their numbers from 1; gzip (told by its first bytes), BOM and \\r\\n are unpacked.
+
+    A truncated or damaged gzip stream and bytes that are no UTF-8 are faults at their line.
+    Raises InputError when the file cannot be opened.
+    """
+    number = 0
+    try:
+        with path.open("rb") as plain:
+            stream = gzip.GzipFile(fileobj=plain) if plain.peek(2)[:2] == b"\x1f\x8b" else plain
+            try:
+                for number, raw in enumerate(stream, start=1):
+                    try:
+                        text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                    except UnicodeDecodeError:
+                        bad.add(number, "not UTF-8 text", "the line is not UTF-8 text", "a trace is text, or gzip of text")
+                        continue
+                    if text and not text.isspace():
+                        yield number, text
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                bad.add(
+                    number + 1,
+                    "gzip ends early or is damaged",
+                    f"the gzip stream breaks after line {number} ({error})",
+                    "fetch the file again; --skip-bad uses the lines before the break",
+                )
+    except OSError as error:
+        found = error.strerror or str(error)
+        raise InputError(Problem(str(path), f"cannot be read: {found}", "a trace is a readable .jsonl or .csv file")) from None
