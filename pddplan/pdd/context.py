@@ -14,7 +14,10 @@ from pddplan.errors import InputError, Problem
 from pddplan.hardware.catalog import load_chip
 from pddplan.hardware.types import Chip
 from pddplan.model.spec import ModelSpec
+from pddplan.pdd.decode_pool import DecodeTables
+from pddplan.pdd.laws import GRID
 from pddplan.pdd.plan import Configuration, LinkPlan, Settings
+from pddplan.queueing.ggc import Dispatch, WaitingLaw, waiting_law
 from pddplan.scenario.schema import ChipStock, Fabric, Link, Policy, Scenario, Singular
 from pddplan.scenario.sla import Sla
 from pddplan.stages.protocol import AggregatedStage, KvTransfer
@@ -133,6 +136,8 @@ class PlanContext:
     warnings: tuple[str, ...] = ()
     _stages: dict[tuple[Configuration, int, bool], AggregatedStage] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[tuple[Configuration, int, bool], StageRows] = field(default_factory=dict, repr=False, compare=False)
+    _tables: dict[int, DecodeTables] = field(default_factory=dict, repr=False, compare=False)
+    _waits: dict[object, WaitingLaw] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_scenario(cls, scenario: Scenario) -> PlanContext:
@@ -208,6 +213,26 @@ class PlanContext:
             uncached, cached = mix.uncached_tokens, mix.input_tokens - mix.uncached_tokens
             self._rows[key] = StageRows(stage.prefill_s(uncached, cached), stage.prefill_occupancy_s(uncached, cached))
         return self._rows[key]
+
+    def decode_tables(self, configuration: Configuration, settings: Settings | None = None) -> DecodeTables:
+        """Step tables of an instance, kept with it. Raises InputError for a profile that only prefills."""
+        stage = self.instance(configuration, settings)
+        key = id(stage)
+        if key not in self._tables:
+            if not hasattr(stage, "step_s"):
+                place = f"sites.{configuration.site}.chips.{configuration.chip}.profiles[{configuration.profile}]"
+                raise InputError(Problem(place, f"no step_s, but role {configuration.role} decodes", "step_s", "step_s: {batch: [1, 20], seconds: [0.02, 0.025]}"))
+            self._tables[key] = DecodeTables(stage)
+        return self._tables[key]
+
+    def prefill_wait(
+        self, instances: int, rate_per_s: float, service_s: FloatArray, weight: FloatArray, arrival_scv: float, dispatch: Dispatch
+    ) -> WaitingLaw:
+        """Law of the wait of a P pool (queueing.ggc.waiting_law), kept for the next plan that asks the same."""
+        key = (instances, rate_per_s, arrival_scv, dispatch, service_s.tobytes(), weight.tobytes())
+        if key not in self._waits:
+            self._waits[key] = waiting_law(instances, rate_per_s, service_s, weight, arrival_scv, dispatch, GRID)
+        return self._waits[key]
 
     def line_between(self, a: str, b: str) -> Line | None:
         """The scenario's link between two sites, None when there is none."""

@@ -1,15 +1,337 @@
-"""What the whole model says of a fixed plan."""
+"""What the whole model says of a fixed plan: load of every pool and line, latency laws, goodput, cost, and every limit that is missed."""
 
 from __future__ import annotations
 
-from pddplan.pdd.context import PlanContext
-from pddplan.pdd.plan import Decision, Evaluation
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pddplan.pdd.aggregated import AggregatedState, aggregated_pools, aggregated_state, row_shares
+from pddplan.pdd.context import Deployment, PlanContext
+from pddplan.pdd.flows import active_deployments
+from pddplan.pdd.latency import Stream, e2e_cdf, good_mass, stall_cdf, streams_of, tpot_cdf, ttft_cdf
+from pddplan.pdd.laws import GRID, law_of, repeated
+from pddplan.pdd.plan import (
+    Decision,
+    Evaluation,
+    LinkResult,
+    Metrics,
+    PipelineName,
+    PipelineResult,
+    PoolResult,
+    Violation,
+)
+from pddplan.pdd.steady_state import SteadyState, steady_state
+from pddplan.scenario.sla import LatencyTarget
+from pddplan.units import GBPS_BYTES_PER_S, SECONDS_PER_HOUR
+
+FloatArray = NDArray[np.float64]
+Cdf = Callable[[Stream], FloatArray]
+
+LATENCIES: Mapping[str, Cdf] = {"ttft": ttft_cdf, "tpot": tpot_cdf, "stall": stall_cdf, "e2e": e2e_cdf}
+PIPELINES: tuple[PipelineName, ...] = ("P-MD", "P-RLD-MD", "local", "P-RLD", "AGG")
 
 
 def evaluate(context: PlanContext, decision: Decision, rate_scale: float = 1.0) -> Evaluation:
-    """Evaluate ``decision`` under ``context``'s demand times ``rate_scale``.
+    """Evaluate ``decision`` under the scenario's demand times ``rate_scale``.
 
-    An unstable plan is an answer: ``stable`` is False, latencies are inf, goodput 0. Raises InputError for a decision that no
-    model can read (no decode pool, no line between the rooms it spans).
+    An unstable plan is an answer: ``stable`` is False, latencies of what it serves too slowly are inf, goodput 0. Raises InputError for a decision
+    that no model can read (no decode pool, no line between the rooms that it spans).
     """
-    raise NotImplementedError
+    state = steady_state(context, decision, rate_scale)
+    aggregated = _aggregated(context, decision, rate_scale)
+    streams = (*streams_of(state), *(stream for agg in aggregated for stream in agg.streams))
+    return _Judge(context, decision, rate_scale, state, aggregated, streams).evaluation()
+
+
+def _aggregated(context: PlanContext, decision: Decision, rate_scale: float) -> tuple[AggregatedState, ...]:
+    return tuple(
+        aggregated_state(context, decision, deployment, pool, shares, rate_scale)
+        for deployment in active_deployments(context)
+        if aggregated_pools(decision, deployment.name)
+        for pool, shares in row_shares(context, decision, deployment).items()
+    )
+
+
+class _Judge:
+    """Turns states and streams into an Evaluation; nothing of it outlives ``evaluation``."""
+
+    def __init__(
+        self,
+        context: PlanContext,
+        decision: Decision,
+        rate_scale: float,
+        state: SteadyState,
+        aggregated: Sequence[AggregatedState],
+        streams: Sequence[Stream],
+    ) -> None:
+        self.context, self.decision, self.scale = context, decision, rate_scale
+        self.state, self.aggregated, self.streams = state, tuple(aggregated), tuple(streams)
+        self.deployments = active_deployments(context)
+        self.rate_per_s = sum(d.mix.rate_per_s for d in self.deployments) * rate_scale
+        self.kinds: dict[str, list[tuple[Stream, FloatArray]]] = {
+            name: [(s, cdf(s) * self._share(s)) for s in self.streams] for name, cdf in LATENCIES.items()
+        }
+
+    def _share(self, stream: Stream) -> float:
+        """Requests of the stream's deployment as a share of all requests."""
+        return self.context.deployments[stream.deployment].mix.rate_per_s * self.scale / self.rate_per_s
+
+    def _mass(self, stream: Stream, kind: str) -> float:
+        weight = stream.weight if kind in ("ttft", "e2e") else stream.weight[stream.gaps > 0.0]
+        return float(weight.sum()) * self._share(stream)
+
+    def cdf(self, kind: str, keep: Callable[[Stream], bool] = lambda _: True) -> FloatArray:
+        """Law of a latency over the streams that ``keep`` accepts, normalised, on GRID."""
+        chosen = [(stream, measure) for stream, measure in self.kinds[kind] if keep(stream)]
+        mass = sum(self._mass(stream, kind) for stream, _ in chosen)
+        if mass <= 0.0:
+            return GRID.never()
+        return np.minimum(np.sum([measure for _, measure in chosen], axis=0) / mass, 1.0)
+
+    def evaluation(self) -> Evaluation:
+        pools, links = self._pools(), self._links()
+        stable = all(pool.utilisation < 1.0 for pool in pools) and all(link.utilisation < 1.0 for link in links)
+        laws = {kind: self.cdf(kind) for kind in LATENCIES}
+        per_class = self._per_class()
+        good = self._good_shares() if stable else {}
+        task = self._task_law(per_class)
+        metrics = self._metrics(laws, pools, links, good, stable, task)
+        if task is not None:
+            laws["task"] = task
+        violations = (*self._unstable(pools, links), *self._missed(per_class, good)) if self.rate_per_s > 0.0 else ()
+        return Evaluation(
+            decision=self.decision,
+            metrics=metrics,
+            pools=pools,
+            links=links,
+            pipelines=self._pipelines(),
+            laws={name: law_of(cdf) for name, cdf in laws.items()},
+            stable=stable,
+            violations=violations,
+            warnings=self._warnings(),
+            class_laws={name: {kind: law_of(cdf) for kind, cdf in kinds.items()} for name, kinds in per_class.items()},
+        )
+
+    def _classes(self) -> list[tuple[Deployment, int, str]]:
+        """Deployment, class index and the name under which the class is reported."""
+        several = len(self.context.deployments) > 1
+        return [
+            (d, i, f"{d.name}.{name}" if several else name) for d in self.deployments for i, name in enumerate(d.mix.class_names)
+        ]
+
+    def _per_class(self) -> dict[str, dict[str, FloatArray]]:
+        return {
+            name: {
+                kind: self.cdf(kind, lambda s, d=deployment, i=index: s.deployment == d.name and s.class_index == i)  # type: ignore[misc]
+                for kind in LATENCIES
+            }
+            for deployment, index, name in self._classes()
+        }
+
+    def _good_shares(self) -> dict[str, tuple[float, float]]:
+        """Per class: its share of all requests, and P(good) within it."""
+        shares = {}
+        for deployment, index, name in self._classes():
+            sla = deployment.slas[index]
+            mine = [s for s in self.streams if s.deployment == deployment.name and s.class_index == index]
+            mass = sum(s.mass for s in mine)
+            good = sum(good_mass(s, sla.ttft.limit, sla.tpot.limit) for s in mine)
+            known = self._rate_only(deployment.name)
+            share = deployment.mix.rate_per_s * self.scale / self.rate_per_s
+            weight = float(deployment.mix.weight[deployment.mix.class_index == index].sum())
+            if known:
+                shares[name] = (weight * share, 1.0)
+            else:
+                shares[name] = (weight * share, good / mass if mass > 0.0 else 0.0)
+        return shares
+
+    def _rate_only(self, deployment: str) -> bool:
+        """Whether the deployment is served by pools known by their rate within the SLA alone."""
+        return any(
+            agg.decode is None and agg.stable and self.decision.pools[agg.pool].configuration.deployment == deployment for agg in self.aggregated
+        )
+
+    def _pools(self) -> tuple[PoolResult, ...]:
+        results = []
+        by_pool = {agg.pool: agg for agg in self.aggregated}
+        for i, pool in enumerate(self.decision.pools):
+            cost = pool.gpus * self.context.prices_usd_h[pool.configuration.site, pool.configuration.chip]
+            binding, load, mean, most = "", 0.0, 0.0, 0.0
+            if i in self.state.prefill:
+                load, binding = self.state.prefill[i].utilisation, "compute"
+            decode = self.state.decode.get(i) or self.state.relay.get(i)
+            if i in by_pool:
+                load, decode = by_pool[i].utilisation, by_pool[i].decode
+                binding = "measured rate" if decode is None else ("prefill" if by_pool[i].prefill_share > load / 2.0 else "")
+            if decode is not None:
+                mean, most = decode.batch_mean, float(decode.batch_max)
+                load = decode.utilisation if i not in by_pool else load
+                binding = binding or ("kv memory" if decode.bound_by == "memory" else "batch limit")
+            results.append(PoolResult(pool, load, cost, binding, mean, most))
+        return tuple(results)
+
+    def _links(self) -> tuple[LinkResult, ...]:
+        results = []
+        for link in self.decision.links:
+            line = self.context.lines[link.name]
+            moved = self.state.line_bytes_per_s.get(link.name, 0.0)
+            state = self.state.lines.get(link.name)
+            results.append(
+                LinkResult(
+                    link=link,
+                    utilisation=0.0 if state is None else state.utilisation,
+                    cost_usd_per_h=line.cost_usd_per_h(link, moved),
+                    bytes_per_s_mean=moved,
+                    bytes_per_s_needed=moved / line.target_utilisation / line.usable,
+                    bytes_per_s_mean_without_md_cache=self.state.line_bytes_per_s_no_cache.get(link.name, 0.0),
+                )
+            )
+        bought = {link.name for link in self.decision.links}
+        for name, state in self.state.lines.items():
+            if name not in bought:
+                flow = next(flow for flow in self.state.flows if flow.link is not None and flow.link.name == name)
+                assert flow.link is not None
+                moved = self.state.line_bytes_per_s[name]
+                results.append(LinkResult(flow.link, state.utilisation, 0.0, moved, moved / self.context.lines[name].target_utilisation))
+        return tuple(results)
+
+    def _pipelines(self) -> tuple[PipelineResult, ...]:
+        results = []
+        for name in PIPELINES:
+            share = sum(s.mass * self._share(s) for s in self.streams if s.pipeline == name)
+            if share <= 0.0:
+                continue
+            law = law_of(self.cdf("ttft", lambda s, n=name: s.pipeline == n))  # type: ignore[misc]
+            results.append(PipelineResult(name, share, law.quantile(0.5), law.quantile(0.9), law.quantile(0.99), law))
+        return tuple(results)
+
+    def _metrics(
+        self,
+        laws: Mapping[str, FloatArray],
+        pools: Sequence[PoolResult],
+        links: Sequence[LinkResult],
+        good: Mapping[str, tuple[float, float]],
+        stable: bool,
+        task: FloatArray | None,
+    ) -> Metrics:
+        cost = sum(pool.cost_usd_per_h for pool in pools) + sum(link.cost_usd_per_h for link in links)
+        p_good = sum(share * part for share, part in good.values()) if stable else 0.0
+        goodput = self.rate_per_s * p_good
+        known = bool(self.streams)
+        eager, output = self._tokens_per_s()
+        money_rate = sum((d.mix.mean_rate_per_s or d.mix.rate_per_s) * d.mix.mean(d.mix.output_tokens) for d in self.deployments) * self.scale
+        tokens_per_h = money_rate * SECONDS_PER_HOUR
+
+        def quantile(kind: str, q: float) -> float:
+            return float(GRID.quantile(laws[kind], q)) if known else math.nan
+
+        tpot_mean = self._mean_tpot()
+        return Metrics(
+            goodput_rps=goodput,
+            p_good=p_good,
+            cost_usd_per_h=cost,
+            bcr=goodput / cost if cost > 0.0 else 0.0,
+            ttft_p50_s=quantile("ttft", 0.5),
+            ttft_p90_s=quantile("ttft", 0.9),
+            ttft_p99_s=quantile("ttft", 0.99),
+            tpot_mean_s=tpot_mean if known else math.nan,
+            tpot_p99_s=quantile("tpot", 0.99),
+            stall_p99_s=quantile("stall", 0.99),
+            e2e_p50_s=quantile("e2e", 0.5),
+            e2e_p99_s=quantile("e2e", 0.99),
+            rld_token_share=eager / output if output > 0.0 else 0.0,
+            line_gbps_mean=sum(link.bytes_per_s_mean for link in links) / GBPS_BYTES_PER_S,
+            line_gbps_needed=sum(link.bytes_per_s_needed for link in links) / GBPS_BYTES_PER_S,
+            usd_per_million_output_tokens=cost / tokens_per_h * 1e6 if tokens_per_h > 0.0 else math.inf,
+            gpus=sum(pool.pool.gpus for pool in pools),
+            tpot_inclusive_mean_s=self._mean_inclusive_tpot() if known else math.nan,
+            task_p50_s=None if task is None else float(GRID.quantile(task, 0.5)),
+            task_p99_s=None if task is None else float(GRID.quantile(task, 0.99)),
+        )
+
+    def _tokens_per_s(self) -> tuple[float, float]:
+        """Output tokens/s emitted by RLD, and in all."""
+        eager = 0.0
+        for atoms, handed in zip(self.state.atoms, self.state.handed, strict=True):
+            rate = atoms.flow.rate_per_s * self.scale
+            on_rld = np.where(atoms.relayed, atoms.eager_tokens + handed.extra_tokens, 0.0)
+            eager += rate * float(atoms.weight @ on_rld)
+        return eager, sum(d.mix.rate_per_s * self.scale * d.mix.mean(d.mix.output_tokens) for d in self.deployments)
+
+    def _mean_tpot(self) -> float:
+        return float(GRID.mean(self.cdf("tpot"))) if any((s.gaps > 0.0).any() for s in self.streams) else 0.0
+
+    def _mean_inclusive_tpot(self) -> float:
+        """Mean over requests of end-to-end time over output tokens."""
+        total, mass = 0.0, 0.0
+        for stream in self.streams:
+            if not stream.served:
+                return math.inf
+            waits = float(GRID.mean(stream.queue_cdf)) + float(GRID.mean(stream.place_cdf))
+            token = stream.md.token_mean_s if stream.md is not None else 0.0
+            seconds = stream.ttft_s + waits + stream.base_s + stream.md_gaps * token
+            share = self._share(stream)
+            total += share * float(stream.weight @ (seconds / (stream.gaps + 1.0)))
+            mass += share * stream.mass
+        return total / mass if mass > 0.0 else 0.0
+
+    def _task_law(self, per_class: Mapping[str, Mapping[str, FloatArray]]) -> FloatArray | None:
+        """Law of an agent task: its model calls one after another, mixed over the classes that have several calls."""
+        parts, masses = [], []
+        for deployment, index, name in self._classes():
+            turns = deployment.mix.turns_per_task[index] if index < len(deployment.mix.turns_per_task) else 1.0
+            if turns <= 1.0:
+                continue
+            weight = float(deployment.mix.weight[deployment.mix.class_index == index].sum())
+            parts.append(repeated(per_class[name]["e2e"], max(round(turns), 1)))
+            masses.append(deployment.mix.rate_per_s * weight / turns)
+        if not parts:
+            return None
+        return np.minimum(np.tensordot(np.array(masses) / sum(masses), np.array(parts), axes=(0, 0)), 1.0)
+
+    def _unstable(self, pools: Sequence[PoolResult], links: Sequence[LinkResult]) -> tuple[Violation, ...]:
+        overloaded = [
+            Violation(f"load of {p.pool.configuration.role} at {p.pool.configuration.site}", p.utilisation, 1.0) for p in pools if p.utilisation >= 1.0
+        ]
+        overloaded += [Violation(f"load of line {link.link.name}", link.utilisation, 1.0) for link in links if link.utilisation >= 1.0]
+        return tuple(overloaded)
+
+    def _missed(
+        self, per_class: Mapping[str, Mapping[str, FloatArray]], good: Mapping[str, tuple[float, float]]
+    ) -> tuple[Violation, ...]:
+        """Percentile ceilings, mean ceilings and attainment floors that are not met, class by class."""
+        missed = []
+        for deployment, index, name in self._classes():
+            sla = deployment.slas[index]
+            if self._rate_only(deployment.name):
+                continue
+            targets: dict[str, LatencyTarget] = {"ttft": sla.ttft, "tpot": sla.tpot, "stall": sla.stall, "e2e": sla.e2e}
+            cdfs = dict(per_class[name])
+            for kind, target in targets.items():
+                for q, limit in target.percentiles().items():
+                    value = float(GRID.quantile(cdfs[kind], q))
+                    if value > limit:
+                        missed.append(Violation(f"{name}.sla.{kind}.p{100 * q:g}", value, limit))
+                if target.mean is not None:
+                    value = float(GRID.mean(cdfs[kind]))
+                    if value > target.mean:
+                        missed.append(Violation(f"{name}.sla.{kind}.mean", value, target.mean))
+            if sla.attainment is not None:
+                part = good.get(name, (0.0, 0.0))[1]
+                if part < sla.attainment:
+                    missed.append(Violation(f"{name}.sla.attainment", -part, -sla.attainment))
+        return tuple(missed)
+
+    def _warnings(self) -> tuple[str, ...]:
+        warnings = list(self.context.warnings)
+        if not self.state.converged and self.state.flows:
+            warnings.append("routing and line load did not settle: the line's figures are within a few per cent only")
+        if any(agg.decode is None and agg.stable for agg in self.aggregated):
+            warnings.append("a profile by rate knows no latencies: it serves within the SLA up to its rate, TTFT and TPOT are not predicted")
+        if any(state.method == "recursion" for state in self.state.prefill.values()):
+            warnings.append("prefill waits come from a seeded recursion (bursts, or services outside the closed form's limits)")
+        return tuple(dict.fromkeys(warnings))
+

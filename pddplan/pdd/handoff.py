@@ -19,8 +19,6 @@ FloatArray = NDArray[np.float64]
 
 CATCH_UP_THRESHOLD_TOKENS = 64.0
 CATCH_UP_BATCHES_MAX = 12
-AUTO_RLD_UTILISATION = 0.7
-"""``auto`` catches up below this RLD load and frees RLD at once above it (assumed: the source gives no number)."""
 SHIP_KV_COPY_S_PER_BYTE = 24.5e-3 / 4649e3
 """Memory copies of shipped KV: 24.5 ms for 4649 KB in the published micro-benchmark (measured)."""
 TOKEN_ID_BYTES = 4.0
@@ -54,10 +52,10 @@ class Outcome:
     line_bytes: FloatArray
 
 
-def resolve(mode: Handoff, rld_utilisation: float) -> Literal["one-shot", "catch-up", "ship-kv"]:
-    """What ``auto`` means at an RLD load."""
+def resolve(mode: Handoff, rld_utilisation: float, catch_up_below: float) -> Literal["one-shot", "catch-up", "ship-kv"]:
+    """What ``auto`` means at an RLD load: catch up below ``catch_up_below``, free RLD at once above it."""
     if mode == "auto":
-        return "catch-up" if rld_utilisation <= AUTO_RLD_UTILISATION else "one-shot"
+        return "catch-up" if rld_utilisation < catch_up_below else "one-shot"
     return mode
 
 

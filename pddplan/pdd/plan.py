@@ -76,9 +76,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Decision:
+    """A plan to be judged.
+
+    agg_row_shares: share of each mix row that each AGG pool takes, in the order of the AGG pools among ``pools``, shape (AGG pools, rows);
+    rows that sum to less than 1 leave the rest to the P and MD pools. None: AGG pools take all, or share it with P and MD by capacity.
+    """
+
     pools: tuple[Pool, ...]
     links: tuple[LinkPlan, ...]
     settings: Settings
+    agg_row_shares: tuple[tuple[float, ...], ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,174 @@
+"""Flows: which share of each row of the traffic takes which P, RLD and MD pool, over which line, and what moves for it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pddplan.errors import InputError, Problem
+from pddplan.pdd.context import Deployment, Line, PlanContext, StageRows
+from pddplan.pdd.decode_pool import DecodeTables
+from pddplan.pdd.plan import Decision, LinkPlan, Pool, Settings
+from pddplan.stages.profiled import ProfiledPrefill
+from pddplan.stages.protocol import KvTransfer
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One way through the plan. Pools are indices into the decision's pools.
+
+    share: of the deployment's requests, per row, shape (rows,) (sums to the flow's share). line_bytes: KV missing at MD, v tokens;
+    line_bytes_no_cache: all L tokens. hop_s: RDMA from P to RLD of the whole context. room_s: P to MD inside one room, v tokens.
+    """
+
+    deployment: Deployment
+    p: int
+    rld: int | None
+    md: int
+    line: Line | None
+    link: LinkPlan | None
+    share: FloatArray
+    prefill: StageRows
+    line_bytes: FloatArray
+    line_bytes_no_cache: FloatArray
+    hop_s: FloatArray
+    room_s: FloatArray
+
+    @property
+    def rate_per_s(self) -> float:
+        return self.deployment.mix.rate_per_s
+
+
+def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -> tuple[Flow, ...]:
+    """Every way through the plan that carries traffic of ``deployment``. Raises InputError where P and MD rooms have no line.
+
+    Several P pools: requests with more uncached tokens than the P threshold take those away from MD's room, the others those in it; inside a
+    group, and between RLD and MD pools, requests are split in proportion to what the pools can carry.
+    """
+    settings, mix = decision.settings, deployment.mix
+    pools = decision.pools
+    by_role = {
+        role: [i for i, pool in enumerate(pools) if pool.configuration.role == role and pool.configuration.deployment == deployment.name and pool.instances]
+        for role in ("P", "RLD", "MD")
+    }
+    if not by_role["P"] or not by_role["MD"]:
+        missing = "P" if not by_role["P"] else "MD"
+        raise InputError(
+            Problem(f"plan.pools of {deployment.name}", f"no {missing} pool", "at least one P and one MD pool, or AGG pools", f"role: {missing}")
+        )
+    flows: list[Flow] = []
+    md_shares = _md_shares(context, decision, deployment, by_role["MD"])
+    for md, md_share in zip(by_role["MD"], md_shares, strict=True):
+        md_site = pools[md].configuration.site
+        p_shares = _p_shares(context, decision, deployment, by_role["P"], md_site)
+        for p, rows_share in p_shares.items():
+            p_site = pools[p].configuration.site
+            line, link = _line(context, decision, p_site, md_site)
+            relays = [i for i in by_role["RLD"] if pools[i].configuration.site == p_site] if line is not None else []
+            kv = transfer_of(context, deployment, pools[p], settings)
+            stage_rows = context.prefill_rows(pools[p].configuration, settings)
+            missing_bytes = _bytes(kv, mix.md_missing_tokens, mix.input_tokens)
+            whole_bytes = _bytes(kv, mix.input_tokens, mix.input_tokens) if line is not None else missing_bytes
+            room_s = np.zeros(mix.rows)
+            if line is None:
+                room_s = rdma_s(context, pools[p], pools[md], missing_bytes)
+            for rld, rld_share in _relay_shares(pools, relays) or [(None, 1.0)]:
+                hop = np.zeros(mix.rows)
+                if rld is not None:
+                    hop = rdma_s(context, pools[p], pools[rld], whole_bytes)
+                share = mix.weight * rows_share * md_share * rld_share
+                flows.append(
+                    Flow(deployment, p, rld, md, line, link, share, stage_rows, missing_bytes, whole_bytes, hop, room_s)
+                )
+    return tuple(flows)
+
+
+def transfer_of(context: PlanContext, deployment: Deployment, p: Pool, settings: Settings) -> KvTransfer:
+    """KV sizes of a P pool: the profile's table when it has one, else the model's."""
+    if p.configuration.profile is not None:
+        stage = context.instance(p.configuration, settings)
+        if isinstance(stage, ProfiledPrefill) and stage.kv_bytes is not None:
+            return stage
+    return deployment.kv
+
+
+def rdma_s(context: PlanContext, source: Pool, target: Pool, size_bytes: FloatArray) -> FloatArray:
+    """Seconds over the room's RDMA fabric at the slower end's NICs, its latency included."""
+    rate = min(context.nic_bytes_per_s(source.configuration), context.nic_bytes_per_s(target.configuration))
+    return np.asarray(size_bytes / rate + context.fabric(source.configuration.site).latency)
+
+
+def _bytes(kv: KvTransfer, new_tokens: FloatArray, total_tokens: FloatArray) -> FloatArray:
+    moved = np.asarray(kv.transfer_bytes(new_tokens, total_tokens), dtype=np.float64)
+    return np.where(new_tokens > 0.0, moved, 0.0)
+
+
+def _line(context: PlanContext, decision: Decision, p_site: str, md_site: str) -> tuple[Line | None, LinkPlan | None]:
+    if p_site == md_site:
+        return None, None
+    line = context.line_between(p_site, md_site)
+    if line is None:
+        place, found = "links", f"no link joins {p_site} (P) and {md_site} (MD)"
+        raise InputError(Problem(place, found, "a link between the rooms that the plan spans", f"{p_site}-{md_site}: {{between: [{p_site}, {md_site}], ...}}"))
+    link = next((link for link in decision.links if link.name == line.name), None)
+    if link is None:
+        link = LinkPlan(line.name, p_site, md_site, 0, line.circuit_bytes_per_s)
+    return line, link
+
+
+def _proportional(weights: list[float]) -> list[float]:
+    total = sum(weights)
+    return [weight / total for weight in weights] if total > 0.0 else [1.0 / len(weights)] * len(weights)
+
+
+def _p_shares(
+    context: PlanContext, decision: Decision, deployment: Deployment, pools: list[int], md_site: str
+) -> dict[int, FloatArray]:
+    """Share of each row, shape (rows,), that each P pool takes."""
+    mix, settings = deployment.mix, decision.settings
+    home = deployment.policy.p_routing.long
+    remote = [i for i in pools if (decision.pools[i].configuration.site == home if home else decision.pools[i].configuration.site != md_site)]
+    local = [i for i in pools if i not in remote]
+    shares: dict[int, FloatArray] = {}
+    if remote and local and settings.p_threshold_tokens is not None:
+        long = mix.uncached_tokens > settings.p_threshold_tokens
+        groups = [(remote, long), (local, ~long)]
+    else:
+        groups = [(pools, np.ones(mix.rows, dtype=bool))]
+    for members, rows in groups:
+        weight = np.where(rows, mix.weight, 0.0)
+        carried = []
+        for i in members:
+            work = float(weight @ context.prefill_rows(decision.pools[i].configuration, settings).occupancy_s)
+            carried.append(decision.pools[i].instances / work if work > 0.0 else float(decision.pools[i].instances))
+        for i, share in zip(members, _proportional(carried), strict=True):
+            shares[i] = rows * share
+    return shares
+
+
+def _md_shares(context: PlanContext, decision: Decision, deployment: Deployment, pools: list[int]) -> list[float]:
+    if len(pools) == 1:
+        return [1.0]
+    mix = deployment.mix
+    tokens = mix.mean(mix.output_tokens)
+    context_tokens = mix.mean(mix.output_tokens * (mix.input_tokens + mix.output_tokens / 2.0)) / tokens
+    carried = []
+    for i in pools:
+        stage = context.instance(decision.pools[i].configuration, decision.settings)
+        resident = float(np.asarray(stage.kv_resident_bytes(np.array([context_tokens])))[0])
+        carried.append(decision.pools[i].instances * DecodeTables(stage).table(context_tokens, resident).rate_max(tokens))
+    return _proportional(carried)
+
+
+def _relay_shares(pools: tuple[Pool, ...], relays: list[int]) -> list[tuple[int | None, float]]:
+    return list(zip(relays, _proportional([float(pools[i].gpus) for i in relays]), strict=True))
+
+
+def active_deployments(context: PlanContext) -> tuple[Deployment, ...]:
+    """Deployments with traffic, in the scenario's order."""
+    return tuple(d for d in context.deployments.values() if d.mix.rate_per_s > 0.0 and math.isfinite(d.mix.rate_per_s))

@@ -1,0 +1,229 @@
+"""Latencies of requests: from the atoms of a steady state to the laws of TTFT, TPOT, worst stall and end to end, and to P(good).
+
+Everything is a mixture over atoms. What an atom shares with the state of MD when it arrives (time per token, wait for a place) is taken
+jointly, so that TTFT, TPOT and their joint attainment belong together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pddplan.pdd.decode_pool import DecodeState
+from pddplan.pdd.laws import GRID, NO_WAIT, Part, cells
+from pddplan.pdd.plan import PipelineName
+from pddplan.pdd.steady_state import SteadyState
+
+FloatArray = NDArray[np.float64]
+
+CELLS = 3000
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Atoms of one pipeline, class and way through the plan, shape (atoms,); weight is the share of the deployment's requests.
+
+    ttft_s: without waits. base_s: first to last token without what MD's state decides; md_gaps: gaps of MD's pace after it. gaps: O - 1.
+    stall_s: of the handoff (0: none). queue_cdf: wait before prefill; place_cdf: wait for a place that delays the first token (RLD's, or
+    MD's without relay). md: MD's state, None where MD is not visited. served: False where a part of the way is overloaded.
+    """
+
+    deployment: str
+    pipeline: PipelineName
+    class_index: int
+    weight: FloatArray
+    ttft_s: FloatArray
+    base_s: FloatArray
+    md_gaps: FloatArray
+    gaps: FloatArray
+    stall_s: FloatArray
+    rld_step_s: float
+    queue_cdf: FloatArray
+    place_cdf: FloatArray
+    md: DecodeState | None
+    direct: bool
+    served: bool
+    starts: bool
+
+    @property
+    def mass(self) -> float:
+        return float(self.weight.sum())
+
+
+def streams_of(state: SteadyState) -> tuple[Stream, ...]:
+    """All streams of a steady state that carry requests."""
+    streams: list[Stream] = []
+    for atoms, handed in zip(state.atoms, state.handed, strict=True):
+        flow = atoms.flow
+        mix, policy = flow.deployment.mix, flow.deployment.policy
+        row = atoms.row
+        p, md = state.prefill[flow.p], state.decode[flow.md]
+        rld = state.relay.get(flow.rld) if flow.rld is not None else None
+        line_ok = flow.link is None or state.lines[flow.link.name].stable
+        output, classes = mix.output_tokens[row], mix.class_index[row]
+        start = flow.prefill.latency_s[row] + policy.fixed_ttft
+        gaps = np.maximum(output - 1.0, 0.0)
+        for name in ("P-MD", "P-RLD-MD", "local", "P-RLD"):
+            mask = atoms.pipeline(name)
+            if not mask.any():
+                continue
+            direct = name == "P-MD"
+            if direct:
+                ttft = start + atoms.transfer_s + md.step_mean_s
+                base, md_gaps, stall = np.zeros(row.size), gaps, np.zeros(row.size)
+                place, uses_md, step = md_place(md), md, 0.0
+                starts = p.stable and line_ok and md.stable
+                served = starts
+            else:
+                assert rld is not None
+                ttft = start + flow.hop_s[row] + rld.step_mean_s
+                on_rld = np.maximum(np.where(atoms.local, output, atoms.eager_tokens + handed.extra_tokens) - 1.0, 0.0)
+                joins = handed.md_tokens > 0.0
+                queue = md.step_mean_s / 2.0 + md.extend_queue_s
+                stall = np.where(joins, handed.stall_s + np.where(handed.extend_s > 0.0, queue, 0.0), 0.0)
+                base = on_rld * rld.token_mean_s + stall
+                md_gaps = np.where(joins, np.maximum(handed.md_tokens - 1.0, 0.0), 0.0)
+                place, step = md_place(rld), rld.step_mean_s
+                uses_md = md if name == "P-RLD-MD" else None
+                starts = p.stable and rld.stable
+                served = starts and (uses_md is None or (md.stable and line_ok))
+            for index in np.unique(classes[mask]):
+                pick = mask & (classes == index) & (atoms.weight > 0.0)
+                if not pick.any():
+                    continue
+                streams.append(
+                    Stream(
+                        deployment=flow.deployment.name,
+                        pipeline=name,
+                        class_index=int(index),
+                        weight=atoms.weight[pick],
+                        ttft_s=ttft[pick],
+                        base_s=base[pick],
+                        md_gaps=md_gaps[pick],
+                        gaps=gaps[pick],
+                        stall_s=stall[pick],
+                        rld_step_s=step,
+                        queue_cdf=p.wait_cdf,
+                        place_cdf=place,
+                        md=uses_md,
+                        direct=direct,
+                        served=served,
+                        starts=starts,
+                    )
+                )
+    return tuple(streams)
+
+
+def md_place(state: DecodeState) -> FloatArray:
+    """Law of the wait for a place in a decode pool."""
+    return GRID.exponential(state.p_wait, state.wait_given_s) if state.p_wait > 1e-9 else NO_WAIT
+
+
+def _nodes(stream: Stream) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Token time, wait for a place and probability of MD's states; one trivial node where MD is not visited."""
+    if stream.md is None:
+        return np.zeros(1), np.zeros(1), np.ones(1)
+    return stream.md.token_s, stream.md.wait_s, stream.md.probability
+
+
+def _waited(measure: FloatArray, *waits: FloatArray) -> FloatArray:
+    total = float(measure[-1])
+    if total <= 0.0:
+        return measure
+    result = measure / total
+    for wait in waits:
+        if wait is not NO_WAIT:
+            result = GRID.convolve(result, wait)
+    return result * total
+
+
+def ttft_cdf(stream: Stream) -> FloatArray:
+    """P(TTFT <= t) x mass on GRID."""
+    if not stream.starts:
+        return GRID.never()
+    return _waited(Part(stream.ttft_s, stream.weight, NO_WAIT).cdf(), stream.queue_cdf, stream.place_cdf)
+
+
+def tpot_cdf(stream: Stream) -> FloatArray:
+    """P(TPOT <= t) x mass of requests with more than one token, on GRID."""
+    several = stream.gaps > 0.0
+    if not stream.served or not several.any():
+        return GRID.never()
+    token, wait, probability = _nodes(stream)
+    gaps, weight = stream.gaps[several], stream.weight[several]
+    if stream.direct:
+        return GRID.law(token, probability) * float(weight.sum())
+    weight, (fixed, paced, late) = cells(
+        weight, (stream.base_s[several] / gaps, stream.md_gaps[several] / gaps, (stream.md_gaps[several] > 0.0) / gaps), CELLS
+    )
+    values = fixed[:, None] + paced[:, None] * token[None, :] + late[:, None] * wait[None, :]
+    return GRID.law(values, weight[:, None] * probability[None, :])
+
+
+def e2e_cdf(stream: Stream) -> FloatArray:
+    """P(end to end <= t) x mass on GRID."""
+    if not stream.served:
+        return GRID.never()
+    token, wait, probability = _nodes(stream)
+    weight, (fixed, paced) = cells(stream.weight, (stream.ttft_s + stream.base_s, stream.md_gaps), CELLS)
+    visits = np.ones_like(fixed) if stream.direct else (paced > 0.0).astype(float)
+    values = fixed[:, None] + paced[:, None] * token[None, :] + visits[:, None] * wait[None, :]
+    measure = GRID.law(values, weight[:, None] * probability[None, :])
+    return _waited(measure, stream.queue_cdf, *(() if stream.direct else (stream.place_cdf,)))
+
+
+def stall_cdf(stream: Stream) -> FloatArray:
+    """P(longest gap <= t) x mass of requests with more than one token, on GRID.
+
+    Gaps: a decode step; the handoff with MD's wait for a place; and, where others hand over meanwhile, a step behind an extend.
+    """
+    several = stream.gaps > 0.0
+    if not stream.served or not several.any():
+        return GRID.never()
+    token, wait, probability = _nodes(stream)
+    weight = stream.weight[several]
+    if stream.md is None:
+        return GRID.law(np.full(weight.size, stream.rld_step_s), weight)
+    steps = token * (stream.md.step_mean_s / stream.md.token_mean_s)
+    residence = float(weight @ stream.md_gaps[several]) / float(weight.sum()) * stream.md.token_mean_s
+    hit = -math.expm1(-stream.md.extend_rate_per_instance * residence)
+    disturbed = steps + (stream.md.extend_share / stream.md.extend_rate_per_instance if stream.md.extend_rate_per_instance > 0.0 else 0.0)
+    weight, (stall,) = cells(weight, (stream.stall_s[several],), CELLS // 4)
+    own = stall[:, None] + np.where(stall[:, None] > 0.0, wait[None, :], 0.0)
+    masses = weight[:, None] * probability[None, :]
+    calm = GRID.law(np.maximum(np.maximum(own, steps[None, :]), stream.rld_step_s), masses)
+    if hit <= 0.0:
+        return calm
+    return (1.0 - hit) * calm + hit * GRID.law(np.maximum(np.maximum(own, disturbed[None, :]), stream.rld_step_s), masses)
+
+
+def good_mass(stream: Stream, ttft_limit_s: float | None, tpot_limit_s: float | None) -> float:
+    """Mass of requests with TTFT and TPOT both within their limits (TPOT is met by requests of one token)."""
+    if not stream.served:
+        return 0.0
+    token, wait, probability = _nodes(stream)
+    order = np.argsort(token + wait)
+    token, wait, probability = token[order], wait[order], probability[order]
+    limit = math.inf if ttft_limit_s is None else ttft_limit_s
+    ceiling = math.inf if tpot_limit_s is None else tpot_limit_s
+    if stream.direct:
+        queue = stream.queue_cdf
+        paces_well = (token <= ceiling)[None, :] | (stream.gaps <= 0.0)[:, None]
+        if limit == math.inf:
+            return float(stream.weight @ (paces_well @ probability)) * float(queue[-1])
+        distinct, inverse = np.unique(wait, return_inverse=True)
+        shares = np.zeros((stream.weight.size, distinct.size))
+        for k in range(distinct.size):
+            shares[:, k] = paces_well[:, inverse == k] @ probability[inverse == k]
+        in_time = GRID.at(queue, limit - stream.ttft_s[:, None] - distinct[None, :])
+        return float(stream.weight @ (in_time * shares).sum(axis=1))
+    queue = _waited(stream.queue_cdf, stream.place_cdf)
+    in_time = np.full(stream.weight.size, float(queue[-1])) if limit == math.inf else GRID.at(queue, limit - stream.ttft_s)
+    visits = (stream.md_gaps > 0.0).astype(float)
+    spare = ceiling * stream.gaps - stream.base_s
+    spent = stream.md_gaps[:, None] * token[None, :] + visits[:, None] * wait[None, :]
+    paced = ((spent <= spare[:, None] + 1e-12) | (stream.gaps <= 0.0)[:, None]) @ probability
+    return float(stream.weight @ (in_time * paced))

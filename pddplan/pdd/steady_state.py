@@ -1,0 +1,345 @@
+"""The steady state of a fixed plan: which way requests go, and how loaded every pool and line is, found as a fixed point.
+
+Routing depends on the transfer times, they on the line's load, it on what local completions stop; the eager tokens depend on RLD's step time,
+it on RLD's occupancy. The iteration starts from an empty system and is damped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pddplan.pdd.context import PlanContext
+from pddplan.pdd.decode_pool import DecodeState, DecodeTables, decode_state, relay_state
+from pddplan.pdd.flows import Flow, active_deployments, flows_of
+from pddplan.pdd.handoff import Extend, Outcome, catch_up, one_shot, resolve, ship_kv
+from pddplan.pdd.laws import GRID, NO_WAIT
+from pddplan.pdd.plan import Decision
+from pddplan.pdd.routing import Atoms, route
+from pddplan.pdd.transfer import LineState, line_state
+from pddplan.queueing.decode import Spread
+
+FloatArray = NDArray[np.float64]
+
+ROUNDS_MAX = 16
+TOLERANCE = 2e-3
+CONTEXT_ATOMS = 48
+
+
+@dataclass(frozen=True)
+class PrefillState:
+    """A P pool under load. ``wait_cdf`` on laws.GRID; method says how the wait was found (queueing.ggc)."""
+
+    utilisation: float
+    rate_per_s: float
+    service_mean_s: float
+    wait_cdf: FloatArray
+    wait_mean_s: float
+    method: str
+
+    @property
+    def stable(self) -> bool:
+        return self.utilisation < 1.0
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What the handoff does to every atom of a flow, shape (atoms,); zeros where nothing is handed over. md_tokens: decoded on MD."""
+
+    stall_s: FloatArray
+    extra_tokens: FloatArray
+    rld_extra_s: FloatArray
+    extend_s: FloatArray
+    batches: FloatArray
+    line_bytes: FloatArray
+    md_tokens: FloatArray
+    mode: str
+
+
+@dataclass(frozen=True)
+class SteadyState:
+    """Keys are pool indices of the decision, or link names. ``atoms`` and ``handed`` go flow by flow."""
+
+    flows: tuple[Flow, ...]
+    atoms: tuple[Atoms, ...]
+    handed: tuple[Handed, ...]
+    lines: dict[str, LineState]
+    line_bytes_per_s: dict[str, float]
+    line_bytes_per_s_no_cache: dict[str, float]
+    prefill: dict[int, PrefillState]
+    relay: dict[int, DecodeState]
+    decode: dict[int, DecodeState]
+    converged: bool
+
+
+@dataclass(frozen=True)
+class _Arrivals:
+    """Requests that enter a decode pool, over all flows: rate, mean and scv of work, residence-weighted context."""
+
+    rate_per_s: float
+    work_mean: float
+    work_scv: float
+    context_tokens: float
+    resident_bytes: float
+
+
+def spread_of(dispatch: str) -> Spread:
+    return "random" if dispatch == "cache_affinity" else "balanced"
+
+
+def steady_state(context: PlanContext, decision: Decision, rate_scale: float = 1.0) -> SteadyState:
+    """Solve the plan's fixed point at the demand times ``rate_scale``. Raises InputError for plans that no model can read."""
+    flows = tuple(flow for d in active_deployments(context) if _has_pd(decision, d.name) for flow in flows_of(context, decision, d))
+    solver = _Solver(context, decision, flows, rate_scale)
+    return solver.solve()
+
+
+def _has_pd(decision: Decision, deployment: str) -> bool:
+    return any(
+        pool.configuration.deployment == deployment and pool.configuration.role in ("P", "MD") and pool.instances for pool in decision.pools
+    )
+
+
+class _Solver:
+    """Working memory of one solution; nothing of it outlives ``solve``."""
+
+    def __init__(self, context: PlanContext, decision: Decision, flows: Sequence[Flow], rate_scale: float) -> None:
+        self.context, self.decision, self.flows, self.scale = context, decision, tuple(flows), rate_scale
+        self.link_flows: dict[str, list[int]] = {}
+        self.rld_flows: dict[int, list[int]] = {}
+        self.md_flows: dict[int, list[int]] = {}
+        self.p_flows: dict[int, list[int]] = {}
+        for i, flow in enumerate(self.flows):
+            if flow.link is not None:
+                self.link_flows.setdefault(flow.link.name, []).append(i)
+            if flow.rld is not None:
+                self.rld_flows.setdefault(flow.rld, []).append(i)
+            self.md_flows.setdefault(flow.md, []).append(i)
+            self.p_flows.setdefault(flow.p, []).append(i)
+
+    def rate(self, flow: Flow) -> float:
+        return flow.rate_per_s * self.scale
+
+    def tables(self, pool: int) -> DecodeTables:
+        return self.context.decode_tables(self.decision.pools[pool].configuration, self.decision.settings)
+
+    def solve(self) -> SteadyState:
+        lines = {name: self._line(name, None, 0.0) for name in self.link_flows}
+        loads: dict[str, float] = {}
+        relay: dict[int, DecodeState] = {}
+        token_s = {rld: self._first_token_s(rld) for rld in self.rld_flows}
+        converged = False
+        atoms: tuple[Atoms, ...] = ()
+        handed: tuple[Handed, ...] = ()
+        for round_number in range(ROUNDS_MAX):
+            atoms = tuple(
+                route(flow, lines.get(flow.link.name) if flow.link else None, token_s.get(flow.rld if flow.rld is not None else -1, math.inf), self.decision.settings)
+                for flow in self.flows
+            )
+            handed = tuple(self._hand_over(a, token_s, relay) for a in atoms)
+            change = 0.0
+            for name in self.link_flows:
+                load = self._bytes_per_s(name, atoms, handed)
+                damped = load if round_number == 0 else 0.5 * (loads[name] + load)
+                change = max(change, abs(load - loads.get(name, 0.0)) / max(load, 1.0))
+                loads[name] = damped
+                lines[name] = self._line(name, atoms, damped / load if load > 0.0 else 1.0)
+            for rld in self.rld_flows:
+                relay[rld] = self._relay(rld, atoms, handed)
+                change = max(change, abs(relay[rld].token_mean_s - token_s[rld]) / relay[rld].token_mean_s)
+                token_s[rld] = relay[rld].token_mean_s
+            if change < TOLERANCE:
+                converged = True
+                break
+        loads = {name: self._bytes_per_s(name, atoms, handed) for name in self.link_flows}
+        return SteadyState(
+            flows=self.flows,
+            atoms=atoms,
+            handed=handed,
+            lines=lines,
+            line_bytes_per_s=loads,
+            line_bytes_per_s_no_cache={name: self._bytes_per_s_no_cache(name, atoms) for name in self.link_flows},
+            prefill={p: self._prefill(p) for p in self.p_flows},
+            relay=relay,
+            decode={md: self._decode(md, atoms, handed) for md in self.md_flows},
+            converged=converged,
+        )
+
+    def _line(self, name: str, atoms: Sequence[Atoms] | None, factor: float) -> LineState:
+        flow = self.flows[self.link_flows[name][0]]
+        assert flow.line is not None
+        assert flow.link is not None
+        full = self.context.deployments[flow.deployment.name].policy.queueing == "full"
+        if atoms is None:
+            return line_state(flow.line, flow.link, 0.0, np.ones(1), np.ones(1), full)
+        members = self.link_flows[name]
+        sizes = np.concatenate([atoms[i].sent_bytes for i in members])
+        rates = np.concatenate([atoms[i].weight * self.rate(self.flows[i]) for i in members])
+        return line_state(flow.line, flow.link, float(rates.sum()) * factor, sizes, rates, full)
+
+    def _bytes_per_s(self, name: str, atoms: Sequence[Atoms], handed: Sequence[Handed]) -> float:
+        return sum(
+            self.rate(self.flows[i]) * float(atoms[i].weight @ (atoms[i].sent_bytes + handed[i].line_bytes)) for i in self.link_flows[name]
+        )
+
+    def _bytes_per_s_no_cache(self, name: str, atoms: Sequence[Atoms]) -> float:
+        total = 0.0
+        for i in self.link_flows[name]:
+            kept = np.where(atoms[i].sent_bytes > 0.0, self.flows[i].line_bytes_no_cache[atoms[i].row], 0.0)
+            total += self.rate(self.flows[i]) * float(atoms[i].weight @ kept)
+        return total
+
+    def _first_token_s(self, rld: int) -> float:
+        flow = self.flows[self.rld_flows[rld][0]]
+        mix = flow.deployment.mix
+        stage = self.tables(rld).stage
+        return float(np.asarray(stage.step_s(np.ones(1), np.array([mix.mean(mix.input_tokens)])))[0]) / stage.tokens_per_step
+
+    def _extend(self, md: int, context_tokens: float) -> Extend:
+        """extend(n) as a straight line through 1 and 512 tokens at a mean context."""
+        stage = self.tables(md).stage
+        one, many = np.asarray(stage.extend_s(np.array([1.0, 512.0]), np.full(2, context_tokens)), dtype=np.float64)
+        slope = max(float(many - one) / 511.0, 0.0)
+        return Extend(np.asarray(one - slope), np.asarray(slope))
+
+    def _hand_over(self, atoms: Atoms, token_s: dict[int, float], relay: dict[int, DecodeState]) -> Handed:
+        flow = atoms.flow
+        mix, policy = flow.deployment.mix, flow.deployment.policy
+        output = mix.output_tokens[atoms.row]
+        zero = np.zeros(atoms.row.size)
+        left = output - atoms.eager_tokens
+        goes = atoms.relayed & ~atoms.local & (left > 0.0)
+        md_tokens = np.where(atoms.relayed, 0.0, output)
+        if flow.rld is None or not goes.any():
+            return Handed(zero, zero, zero, zero, zero, zero, md_tokens, self.decision.settings.handoff)
+        assert flow.line is not None
+        state = relay.get(flow.rld)
+        load = 0.0 if state is None else state.utilisation
+        mode = resolve(self.decision.settings.handoff, load, policy.handoff_below)
+        index = np.nonzero(goes)[0]
+        eager, rest, rtt = atoms.eager_tokens[index], left[index], flow.line.rtt_s
+        token = token_s[flow.rld]
+        weight = atoms.weight[index]
+        mean_context = float(weight @ (mix.input_tokens[atoms.row[index]] + eager)) / float(weight.sum())
+        result: Outcome
+        if mode == "ship-kv":
+            kv = np.asarray(flow.deployment.kv.transfer_bytes(eager, mix.input_tokens[atoms.row[index]] + eager), dtype=np.float64)
+            result = ship_kv(kv, atoms.flow_bytes_per_s[index], token, rtt)
+        elif mode == "catch-up":
+            result = catch_up(eager, rest, self._extend(flow.md, mean_context), token, rtt, policy.catch_up_threshold)
+        else:
+            result = one_shot(eager, self._extend(flow.md, mean_context), rtt)
+
+        def placed(values: FloatArray) -> FloatArray:
+            column = zero.copy()
+            column[index] = values
+            return column
+
+        extra = placed(result.extra_tokens)
+        md_tokens = np.where(goes, np.maximum(left - extra, 0.0), md_tokens)
+        return Handed(
+            placed(result.stall_s),
+            extra,
+            placed(result.rld_extra_s),
+            placed(result.extend_s),
+            placed(result.batches),
+            placed(result.line_bytes),
+            md_tokens,
+            mode,
+        )
+
+    def _relay(self, rld: int, atoms: Sequence[Atoms], handed: Sequence[Handed]) -> DecodeState:
+        members = self.rld_flows[rld]
+        rates, holds, contexts = [], [], []
+        for i in members:
+            a = atoms[i]
+            mix = a.flow.deployment.mix
+            rates.append(np.where(a.relayed, a.weight, 0.0) * self.rate(a.flow))
+            holds.append(a.hold_s + handed[i].rld_extra_s)
+            contexts.append(mix.input_tokens[a.row] + a.eager_tokens / 2.0)
+        arrivals = self._arrivals(rld, np.concatenate(rates), np.concatenate(holds), np.concatenate(contexts))
+        table = self.tables(rld).table(arrivals.context_tokens, arrivals.resident_bytes)
+        policy = self.flows[members[0]].deployment.policy
+        return relay_state(
+            table,
+            self.decision.pools[rld].instances,
+            arrivals.rate_per_s,
+            arrivals.work_mean,
+            arrivals.work_scv,
+            spread=spread_of(policy.decode_dispatch),
+            queueing=policy.queueing == "full",
+        )
+
+    def _decode(self, md: int, atoms: Sequence[Atoms], handed: Sequence[Handed]) -> DecodeState:
+        members = self.md_flows[md]
+        rates, tokens, contexts, extends, extend_rates = [], [], [], [], []
+        for i in members:
+            a, h = atoms[i], handed[i]
+            mix = a.flow.deployment.mix
+            rate = a.weight * self.rate(a.flow)
+            rates.append(np.where(h.md_tokens > 0.0, rate, 0.0))
+            tokens.append(h.md_tokens)
+            contexts.append(mix.input_tokens[a.row] + mix.output_tokens[a.row] - h.md_tokens / 2.0)
+            extends.append(np.where(h.batches > 0.0, h.extend_s / np.maximum(h.batches, 1.0), 0.0))
+            extend_rates.append(rate * h.batches)
+        arrivals = self._arrivals(md, np.concatenate(rates), np.concatenate(tokens), np.concatenate(contexts))
+        cache = self.decision.settings.md_cache_bytes or 0.0
+        table = self.tables(md).table(arrivals.context_tokens, arrivals.resident_bytes, cache)
+        extend, extend_rate = np.concatenate(extends), np.concatenate(extend_rates)
+        total = float(extend_rate.sum())
+        policy = self.flows[members[0]].deployment.policy
+        return decode_state(
+            table,
+            self.decision.pools[md].instances,
+            arrivals.rate_per_s,
+            arrivals.work_mean,
+            spread=spread_of(policy.decode_dispatch),
+            token_scv=arrivals.work_scv,
+            extend_rate_per_s=total,
+            extend_mean_s=float(extend_rate @ extend) / total if total > 0.0 else 0.0,
+            extend_second_s2=float(extend_rate @ extend**2) / total if total > 0.0 else 0.0,
+            queueing=policy.queueing == "full",
+        )
+
+    def _arrivals(self, pool: int, rates: FloatArray, work: FloatArray, contexts: FloatArray) -> _Arrivals:
+        """Moments of the requests entering a pool; context and memory are weighted by residence."""
+        rate = float(rates.sum())
+        if rate <= 0.0:
+            return _Arrivals(0.0, 0.0, 1.0, 1.0, 0.0)
+        mean = float(rates @ work) / rate
+        scv = max(float(rates @ work**2) / rate / mean**2 - 1.0, 0.0) if mean > 0.0 else 0.0
+        residence = rates * work
+        total = float(residence.sum())
+        if total <= 0.0:
+            residence, total = rates, rate
+        mean_context = float(residence @ contexts) / total
+        order = np.argsort(contexts)
+        cumulative = np.cumsum(residence[order])
+        picks = np.searchsorted(cumulative, (np.arange(CONTEXT_ATOMS) + 0.5) / CONTEXT_ATOMS * cumulative[-1])
+        sample = contexts[order][np.minimum(picks, contexts.size - 1)]
+        resident = float(np.mean(np.asarray(self.tables(pool).stage.kv_resident_bytes(sample))))
+        return _Arrivals(rate, mean, scv, mean_context, resident)
+
+    def _prefill(self, p: int) -> PrefillState:
+        members = self.p_flows[p]
+        flow = self.flows[members[0]]
+        policy, mix = flow.deployment.policy, flow.deployment.mix
+        share = np.sum([self.flows[i].share for i in members], axis=0)
+        part = float(share.sum())
+        rate = part * self.rate(flow)
+        services = flow.prefill.occupancy_s
+        instances = self.decision.pools[p].instances
+        mean = float(share @ services) / part if part > 0.0 else 0.0
+        load = rate * mean / instances
+        if policy.queueing == "none":
+            over = load > 1.0 + 1e-9
+            return PrefillState(load if over else min(load, 1.0 - 1e-12), rate, mean, GRID.never() if over else NO_WAIT, math.inf if over else 0.0, "capacity")
+        scv = 1.0 + part * (mix.arrival_scv - 1.0)
+        used = share > 0.0
+        law = self.context.prefill_wait(instances, rate, services[used], share[used], scv, policy.dispatch)
+        return PrefillState(load, rate, mean, law.cdf if law.p_wait > 0.0 else NO_WAIT, law.mean_s, law.method)
+
