@@ -13,16 +13,15 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 SEED = 20260731
-CUSTOMERS_LEAST = 400_000
-CUSTOMERS_MOST = 1_000_000
+RELAXATIONS = 15_000
+CUSTOMERS_LEAST = 300_000
+CUSTOMERS_MOST = 3_000_000
 
 
 def customers_needed(utilisation: float, variability: float) -> int:
-    """Customers a recursion needs: a queue remembers about (c_a^2 + c_s^2) / (1 - rho)^2 services.
-
-    ``variability`` is that sum.
-    """
-    return int(min(CUSTOMERS_LEAST * max(1.0, variability / 2.0 * (0.15 / (1.0 - utilisation)) ** 2), CUSTOMERS_MOST))
+    """Customers that span RELAXATIONS memories of the queue, (c_a^2 + c_s^2) / (1 - rho)^2 customers each; ``variability`` is the sum."""
+    memory = variability / (1.0 - utilisation) ** 2
+    return int(min(max(RELAXATIONS * memory, CUSTOMERS_LEAST), CUSTOMERS_MOST))
 
 
 def gaps_s(rate: float, scv: float, customers: int, rng: np.random.Generator) -> FloatArray:
@@ -32,9 +31,7 @@ def gaps_s(rate: float, scv: float, customers: int, rng: np.random.Generator) ->
     return rng.gamma(1.0 / scv, scv / rate, customers)
 
 
-def batch_gaps_s(
-    rate: float, scv: float, customers: int, sizes: IntArray, weights: FloatArray, rng: np.random.Generator
-) -> FloatArray:
+def batch_gaps_s(rate: float, scv: float, customers: int, sizes: IntArray, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Gaps when customers come in batches: ``rate`` counts customers, ``scv`` is of the gaps between batches."""
     mean = float(weights @ sizes)
     batches = int(np.ceil(customers / mean * 1.2)) + 10
@@ -47,6 +44,8 @@ def batch_gaps_s(
 
 def draw_rows(weights: FloatArray, customers: int, rng: np.random.Generator) -> IntArray:
     """Row of each customer, in random order, each row as often as its weight says (to one customer)."""
-    strata = (rng.permutation(customers) + rng.random(customers)) / customers
     edges = np.cumsum(weights)
-    return np.asarray(np.minimum(np.searchsorted(edges, strata * edges[-1], side="right"), weights.size - 1))
+    strata = (np.arange(customers) + rng.random(customers)) / customers * edges[-1]
+    rows = np.minimum(np.searchsorted(edges, strata, side="right"), weights.size - 1)
+    rng.shuffle(rows)
+    return np.asarray(rows)

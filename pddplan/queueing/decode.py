@@ -163,9 +163,7 @@ def open_loop(
     )
 
 
-def closed_loop(
-    concurrency: int, away_s: float, output_tokens: float, step_s: ArrayLike, *, tokens_per_step: float = 1.0
-) -> BatchLaw:
+def closed_loop(concurrency: int, away_s: float, output_tokens: float, step_s: ArrayLike, *, tokens_per_step: float = 1.0) -> BatchLaw:
     """Batch law of one instance that ``concurrency`` requests circle through, ``away_s`` elsewhere in between.
 
     Machine-repair chain (Kleinrock 1975, section 3.8) with state-dependent service: pi(n) ~ prod (N - i + 1) / (away

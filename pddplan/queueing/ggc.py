@@ -5,9 +5,11 @@ in turn. cache_affinity: each customer has its server, as sessions pinned to a c
 one GI/G/1 each).
 
 Closed forms are used inside their limits: Pollaczek-Khinchine (exact) for one queue per server under Poisson
-arrivals, and Allen-Cunneen for a central queue of several servers under Poisson arrivals and service CV <= 1.5
-(simulated: within 10 % on the sojourn's P50, P90, P99 up to utilisation 0.9). Elsewhere a seeded Kiefer-Wolfowitz
-recursion on the actual mix.
+arrivals, and for a central queue of several servers under Poisson arrivals and service CV <= 2 the law of Tijms, van
+Hoorn and Federgruen (1981): a customer that waits (Erlang C) waits for the first of c residual services, then for an
+M/G/1 wait with services c times as fast. Simulated: within 4 % on the sojourn's P50, P90, P99 for 1 to 100 servers,
+utilisation to 0.95 and CV to 1.5 (Allen-Cunneen's exponential law: within 14 %; it stays for scoring candidates).
+Elsewhere a seeded Kiefer-Wolfowitz recursion on the actual mix.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from pddplan.queueing.grid import TimeGrid
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Dispatch = Literal["central", "shortest_queue", "round_robin", "cache_affinity"]
-Method = Literal["empty", "unstable", "pollaczek-khinchine", "allen-cunneen", "recursion"]
+Method = Literal["empty", "unstable", "pollaczek-khinchine", "tijms", "recursion"]
 
 DISPATCHES: tuple[Dispatch, ...] = ("central", "shortest_queue", "round_robin", "cache_affinity")
 POISSON_SCV_TOLERANCE = 0.02
-ALLEN_CUNNEEN_SERVICE_CV = 1.5
+TIJMS_SERVICE_CV = 2.0
 
 
 @dataclass(frozen=True)
@@ -109,35 +111,41 @@ def waiting_law(
     recursion's length.
     """
     samples, weights = np.asarray(service_samples_s, dtype=float), np.asarray(service_weights, dtype=float)
-    require_non_negative(
-        servers=servers, rate=rate, service_samples_s=samples, service_weights=weights, arrival_scv=arrival_scv
-    )
+    require_non_negative(servers=servers, rate=rate, service_samples_s=samples, service_weights=weights, arrival_scv=arrival_scv)
     if dispatch not in DISPATCHES:
-        raise InputError(
-            Problem("dispatch", f"'{dispatch}' is not a dispatch policy", "one of " + ", ".join(DISPATCHES), "central")
-        )
+        raise InputError(Problem("dispatch", f"no policy '{dispatch}'", "one of " + ", ".join(DISPATCHES), "central"))
     weights = weights / weights.sum()
     mean, scv = service_moments(samples, weights)
     if rate == 0.0 or mean == 0.0:
         return WaitingLaw(grid.immediate(), 0.0, 0.0, 0.0, "empty")
     if servers == 0 or rate * mean >= servers:
-        return WaitingLaw(
-            grid.never(), float("inf"), 1.0, rate * mean / servers if servers else float("inf"), "unstable"
-        )
+        return WaitingLaw(grid.never(), float("inf"), 1.0, rate * mean / servers if servers else float("inf"), "unstable")
     rho = rate * mean / servers
     sizes = np.ones(1, dtype=np.int64) if batch_sizes is None else np.asarray(batch_sizes, dtype=np.int64)
     poisson = abs(arrival_scv - 1.0) <= POISSON_SCV_TOLERANCE and int(sizes.max()) == 1
     if poisson and (servers == 1 or dispatch == "cache_affinity"):
         cdf = mg1.waiting_cdf(rate / servers, samples, weights, grid)
         return WaitingLaw(cdf, float(mg1.mean_wait_s(rate / servers, mean, scv)), rho, rho, "pollaczek-khinchine")
-    if poisson and dispatch == "central" and scv <= ALLEN_CUNNEEN_SERVICE_CV**2:
-        waiting = float(erlang_c(servers, rate * mean))
-        mean_wait = float(mean_wait_s(servers, rate, mean, scv, arrival_scv))
-        return WaitingLaw(grid.exponential(waiting, mean_wait / waiting), mean_wait, waiting, rho, "allen-cunneen")
+    if poisson and dispatch == "central" and scv <= TIJMS_SERVICE_CV**2:
+        return _tijms(servers, rate, samples, weights, grid)
     shares = np.ones(1) if batch_weights is None else np.asarray(batch_weights, dtype=float) / np.sum(batch_weights)
     count = arrivals.customers_needed(rho, arrival_scv + scv) if customers is None else customers
     waits = recursion_waits(servers, rate, samples, weights, arrival_scv, dispatch, sizes, shares, count, seed)
     return WaitingLaw(grid.law(waits), float(waits.mean()), float(np.mean(waits > 0.0)), rho, "recursion")
+
+
+def _tijms(servers: int, rate: float, samples_s: FloatArray, weights: FloatArray, grid: TimeGrid) -> WaitingLaw:
+    """M/G/c (Tijms, van Hoorn and Federgruen 1981): P(W > 0) of M/M/c.
+
+    Then the least of c residual services + M/G/1 at speed c.
+    """
+    offered = rate * float(weights @ samples_s)
+    waiting = float(erlang_c(servers, offered))
+    first = 1.0 - (1.0 - mg1.residual_cdf(samples_s, weights, grid.seconds)) ** servers
+    behind = mg1.waiting_cdf(rate, samples_s / servers, weights, grid)
+    given = grid.convolve(first, behind)
+    mean = waiting * float(grid.mean(given))
+    return WaitingLaw(1.0 - waiting * (1.0 - given), mean, waiting, offered / servers, "tijms")
 
 
 def recursion_waits(

@@ -84,11 +84,7 @@ class TimeGrid:
         Each atom is split over two cells so that its mean stays.
         """
         values = np.asarray(values_s, dtype=float).ravel()
-        mass = (
-            np.full(values.size, 1.0 / max(values.size, 1))
-            if weights is None
-            else np.asarray(weights, dtype=float).ravel()
-        )
+        mass = np.full(values.size, 1.0 / max(values.size, 1)) if weights is None else np.asarray(weights, dtype=float).ravel()
         seconds = self.seconds
         middle = 0.5 * (seconds[1:] + seconds[:-1])
         positive = (values > 0) & (values <= seconds[-1])

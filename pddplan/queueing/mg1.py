@@ -50,9 +50,7 @@ def batch_mean_wait_s(rate: float, es: float, es2: float, batch_mean: float, bat
     return (rate * es2 + es * (batch_second_moment / batch_mean - 1.0)) / (2.0 * (1.0 - rho))
 
 
-def heavy_tail(
-    rate: float, service_samples_s: FloatArray, service_weights: FloatArray, seconds: ArrayLike
-) -> FloatArray:
+def heavy_tail(rate: float, service_samples_s: FloatArray, service_weights: FloatArray, seconds: ArrayLike) -> FloatArray:
     """P(W > t) ~ rho/(1 - rho) P(S_e > t) for subexponential service and large t (Pakes); one server only."""
     mean = float(service_weights @ service_samples_s)
     rho = rate * mean

@@ -68,11 +68,7 @@ class LineLaw:
     def mean_s(self, sizes_bytes: ArrayLike) -> FloatArray:
         """Mean transfer time of each size, pool wait excluded."""
         sizes = np.asarray(sizes_bytes, dtype=float)
-        return (
-            np.where(sizes > 0, sizes * self.seconds_per_byte_mean, 0.0)
-            if self.stable
-            else np.where(sizes > 0, np.inf, 0.0)
-        )
+        return np.where(sizes > 0, sizes * self.seconds_per_byte_mean, 0.0) if self.stable else np.where(sizes > 0, np.inf, 0.0)
 
     def pool_wait_cdf(self, grid: TimeGrid) -> FloatArray:
         """Law of the wait for a connection."""
@@ -96,17 +92,13 @@ class LineLaw:
 
         Rows of 0 bytes use no connection.
         """
-        sizes, weight, offset = (
-            np.asarray(x, dtype=float) for x in np.broadcast_arrays(sizes_bytes, weights, offset_s)
-        )
+        sizes, weight, offset = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(sizes_bytes, weights, offset_s))
         moving = sizes > 0
         still = _partial_law(grid, offset[~moving], weight[~moving])
         if not self.stable:
             return still
         sizes, weight, offset = sizes[moving], weight[moving], offset[moving]
-        at_once = _partial_law(
-            grid, offset[:, None] + sizes[:, None] / self.flow_bytes_per_s, weight[:, None] * self.probability
-        )
+        at_once = _partial_law(grid, offset[:, None] + sizes[:, None] / self.flow_bytes_per_s, weight[:, None] * self.probability)
         if self.p_pool_wait <= 0.0:
             return still + at_once
         waited = _partial_law(grid, offset + sizes / self.waited_bytes_per_s, weight * self.p_pool_wait)
@@ -138,15 +130,9 @@ def line(
     An overloaded line (or starved pool) is an answer: utilisation >= 1, and times that never end.
     """
     sizes, weight = np.asarray(sizes_bytes, dtype=float), np.asarray(weights, dtype=float)
-    require_non_negative(
-        rate=rate, sizes_bytes=sizes, weights=weight, capacity=capacity, per_flow=per_flow, connections=connections
-    )
+    require_non_negative(rate=rate, sizes_bytes=sizes, weights=weight, capacity=capacity, per_flow=per_flow, connections=connections)
     if per_flow == 0 or connections < 1:
-        raise InputError(
-            Problem(
-                "per_flow, connections", f"{per_flow} bytes/s, {connections}", "more than 0 and at least 1", "1e9, 256"
-            )
-        )
+        raise InputError(Problem("per_flow, connections", f"{per_flow} bytes/s, {connections}", "more than 0 and at least 1", "1e9, 256"))
     moving = sizes > 0
     share = float(weight[moving].sum() / weight.sum()) if weight.sum() > 0 else 0.0
     flows = rate * share
@@ -223,9 +209,7 @@ def _recursion_waits(
     return np.asarray(waits[warm:])
 
 
-def _log_states(
-    offered: float, capacity: float, r: float, connections: float, rho: float
-) -> tuple[FloatArray, FloatArray]:
+def _log_states(offered: float, capacity: float, r: float, connections: float, rho: float) -> tuple[FloatArray, FloatArray]:
     """Unnormalised log pi(n), n = 0..m; the states above m fall by ``rho`` each. m is K, or where little is left."""
     c = capacity / r
     unbounded = np.ceil(c) + np.ceil(np.log(_TAIL) / np.log(rho)) + 1
