@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pddplan.pdd.context import Deployment, PlanContext
-from pddplan.pdd.decode_pool import DecodeState, decode_state
+from pddplan.pdd.decode_pool import DecodeState, DecodeTable, decode_state
 from pddplan.pdd.latency import Stream, md_place
 from pddplan.pdd.laws import NO_WAIT
 from pddplan.pdd.plan import Decision
 from pddplan.pdd.steady_state import spread_of
-from pddplan.stages.profiled import ProfiledRate
+from pddplan.stages.profiled import ProfiledStage, RateGrid
 
 FloatArray = NDArray[np.float64]
 
@@ -56,9 +56,8 @@ def row_shares(context: PlanContext, decision: Decision, deployment: Deployment)
         return {i: np.asarray(decision.agg_row_shares[order.index(i)], dtype=np.float64) for i in pools}
     work = {i: _seconds_per_request(context, decision, deployment, i) for i in pools}
     speed = {i: decision.pools[i].instances / work[i] for i in pools}
-    if all(not isinstance(context.instance(decision.pools[i].configuration, decision.settings), ProfiledRate) for i in pools):
-        mean = {i: np.full(mix.rows, decision.pools[i].instances / mix.mean(work[i])) for i in pools}
-        speed = mean
+    if not any(_rates(context, decision, i) for i in pools):
+        speed = {i: np.full(mix.rows, decision.pools[i].instances / mix.mean(work[i])) for i in pools}
     total = np.sum(list(speed.values()), axis=0)
     safe = np.where(total > 0.0, total, 1.0)
     return {i: np.where(total > 0.0, speed[i] / safe, 1.0 / len(pools)) for i in pools}
@@ -67,15 +66,20 @@ def row_shares(context: PlanContext, decision: Decision, deployment: Deployment)
 def _seconds_per_request(context: PlanContext, decision: Decision, deployment: Deployment, pool: int) -> FloatArray:
     """Seconds of an instance's capacity per request of each row, shape (rows,): prefill and a full batch's share of decode."""
     mix, configuration = deployment.mix, decision.pools[pool].configuration
-    stage = context.instance(configuration, decision.settings)
-    if isinstance(stage, ProfiledRate):
-        return stage.seconds_per_request(mix.input_tokens, mix.output_tokens)
+    rates = _rates(context, decision, pool)
+    if rates is not None:
+        return rates.seconds_per_request(mix.input_tokens, mix.output_tokens)
     table = _table(context, decision, deployment, pool)
     decode = mix.output_tokens / table.rate_max(1.0) if table.batch_max else np.full(mix.rows, math.inf)
     return np.asarray(context.prefill_rows(configuration, decision.settings).occupancy_s + decode)
 
 
-def _table(context: PlanContext, decision: Decision, deployment: Deployment, pool: int):  # type: ignore[no-untyped-def]
+def _rates(context: PlanContext, decision: Decision, pool: int) -> RateGrid | None:
+    stage = context.instance(decision.pools[pool].configuration, decision.settings)
+    return stage.rate if isinstance(stage, ProfiledStage) else None
+
+
+def _table(context: PlanContext, decision: Decision, deployment: Deployment, pool: int) -> DecodeTable:
     mix, configuration = deployment.mix, decision.pools[pool].configuration
     tables = context.decode_tables(configuration, decision.settings)
     residence = mix.weight * mix.output_tokens
@@ -93,9 +97,9 @@ def aggregated_state(
     weight = mix.weight * shares
     part = float(weight.sum())
     rate = part * mix.rate_per_s * rate_scale
-    stage = context.instance(chosen.configuration, decision.settings)
-    if isinstance(stage, ProfiledRate):
-        seconds = stage.seconds_per_request(mix.input_tokens, mix.output_tokens)
+    rates = _rates(context, decision, pool)
+    if rates is not None:
+        seconds = rates.seconds_per_request(mix.input_tokens, mix.output_tokens)
         used = weight > 0.0
         load = mix.rate_per_s * rate_scale * float(weight[used] @ seconds[used]) / chosen.instances if used.any() else 0.0
         return AggregatedState(pool, min(load, 1.0 - 1e-12) if load <= 1.0 + 1e-9 else load, rate, None, ())
@@ -109,7 +113,7 @@ def aggregated_state(
         load = prefill_share + (rate / chosen.instances / table.rate_max(tokens) if table.batch_max else math.inf)
         return AggregatedState(pool, max(load, 1.0), rate, None, _streams(deployment, weight, rows.latency_s, NO_WAIT, NO_WAIT, None), prefill_share)
     second = float(weight @ mix.output_tokens**2) / part if part > 0.0 else 0.0
-    slowed = type(table)(table.step_s / (1.0 - prefill_share), table.tokens_per_step, table.bound_by)
+    slowed = DecodeTable(table.step_s / (1.0 - prefill_share), table.tokens_per_step, table.bound_by)
     state = decode_state(
         slowed,
         chosen.instances,

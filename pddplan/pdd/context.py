@@ -13,6 +13,9 @@ from pddplan.economics.gpu_price import gpu_price
 from pddplan.errors import InputError, Problem
 from pddplan.hardware.catalog import load_chip
 from pddplan.hardware.types import Chip
+from pddplan.model.catalog import load_model
+from pddplan.model.config import with_weights
+from pddplan.model.kv_cache import kv_cache
 from pddplan.model.spec import ModelSpec
 from pddplan.pdd.decode_pool import DecodeTables
 from pddplan.pdd.laws import GRID
@@ -20,8 +23,10 @@ from pddplan.pdd.plan import Configuration, LinkPlan, Settings
 from pddplan.queueing.ggc import Dispatch, WaitingLaw, waiting_law
 from pddplan.scenario.schema import ChipStock, Fabric, Link, Policy, Scenario, Singular
 from pddplan.scenario.sla import Sla
+from pddplan.stages.profiled import profiled_stage
 from pddplan.stages.protocol import AggregatedStage, KvTransfer
 from pddplan.units import GB, GBPS_BYTES_PER_S, HOURS_PER_MONTH, SECONDS_PER_HOUR
+from pddplan.workload.from_scenario import request_mix
 from pddplan.workload.mix import RequestMix
 
 FloatArray = NDArray[np.float64]
@@ -172,8 +177,14 @@ class PlanContext:
         if problems:
             raise InputError(problems)
         lines = {name: Line.from_link(name, link) for name, link in scenario.links.items()}
+        hints = [
+            f"{d.spec.name} has {len(d.spec.mtp_layers)} MTP layer(s); speculation is off, since the scenario is silent on it "
+            "(speculation: {draft_tokens: 1, acceptance_length: ...} turns it on)"
+            for name, d in deployments.items()
+            if d.spec.mtp_layers and scenario.each_deployment()[name].model.speculation == "none"
+        ]
         unpriced = [f"link {name} has no price: it is counted as free" for name, line in lines.items() if not any(line.prices_usd_h.values())]
-        return cls(scenario, deployments, lines, chips, stocks, prices, tuple(unpriced))
+        return cls(scenario, deployments, lines, chips, stocks, prices, (*hints, *unpriced))
 
     def settings(self, deployment: str, relay_threshold_s: float | None = None) -> Settings:
         """The scenario's policy of one deployment as Settings; where the policy says auto, ``relay_threshold_s`` and 8192-token chunks stand."""
@@ -202,6 +213,13 @@ class PlanContext:
         return self._stages[key]
 
     def _build(self, configuration: Configuration, settings: Settings) -> AggregatedStage:
+        deployment = self.deployments[configuration.deployment]
+        index, stock = self.stocks[configuration.site, configuration.chip]
+        speculation = self.scenario.each_deployment()[configuration.deployment].model.speculation
+        tokens_per_step = 1.0 if speculation == "none" else (speculation.acceptance_length or 1.0)
+        if configuration.profile is not None:
+            place = f"sites.{configuration.site}.chips[{index}].profiles[{configuration.profile}]"
+            return profiled_stage(stock.profiles[configuration.profile], place, deployment.kv, tokens_per_step)
         raise NotImplementedError
 
     def prefill_rows(self, configuration: Configuration, settings: Settings | None = None) -> StageRows:
@@ -257,4 +275,18 @@ class PlanContext:
 
 
 def _deployment(scenario: Scenario, name: str) -> Deployment:
-    raise NotImplementedError
+    given = scenario.each_deployment()[name]
+    local = scenario.resolve(given.model.name)
+    spec = with_weights(load_model(local if local.exists() else given.model.name), given.model.weights)
+    kv = kv_cache(spec, given.model.kv_format)
+    classes = given.workload.all_classes()
+    return Deployment(
+        name=name,
+        spec=spec,
+        kv=kv,
+        kv_format=kv.format,
+        mix=request_mix(given.workload, base_path=scenario.base),
+        slas=tuple(entry.sla for entry in classes.values()),
+        policy=given.policy,
+        engine=given.engine,
+    )

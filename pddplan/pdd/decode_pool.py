@@ -172,8 +172,7 @@ def relay_state(
     if not law.stable:
         return _overloaded(law.utilisation, table)
     running = law.running
-    batch = np.arange(running.size)
-    token = table.step_s[np.minimum(batch, table.batch_max - 1)] / table.tokens_per_step
+    token = table.step_s[np.minimum(np.arange(running.size), table.batch_max - 1)] / table.tokens_per_step
     tokens, probability = _pooled(token, running, TOKEN_NODES)
     mean = float(probability @ tokens)
     return DecodeState(
@@ -257,4 +256,4 @@ def _pooled(values: FloatArray, probability: FloatArray, points: int) -> tuple[F
     mass = np.bincount(bins, probability, points)
     total = np.bincount(bins, probability * values, points)
     kept = mass > 1e-12
-    return total[kept] / mass[kept], mass[kept]
+    return np.asarray(total[kept] / mass[kept]), np.asarray(mass[kept], dtype=np.float64)

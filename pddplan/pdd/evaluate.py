@@ -24,7 +24,7 @@ from pddplan.pdd.plan import (
     Violation,
 )
 from pddplan.pdd.steady_state import SteadyState, steady_state
-from pddplan.scenario.sla import LatencyTarget
+from pddplan.scenario.sla import TailLimits
 from pddplan.units import GBPS_BYTES_PER_S, SECONDS_PER_HOUR
 
 FloatArray = NDArray[np.float64]
@@ -89,7 +89,7 @@ class _Judge:
         mass = sum(self._mass(stream, kind) for stream, _ in chosen)
         if mass <= 0.0:
             return GRID.never()
-        return np.minimum(np.sum([measure for _, measure in chosen], axis=0) / mass, 1.0)
+        return np.asarray(np.minimum(np.sum([measure for _, measure in chosen], axis=0) / mass, 1.0))
 
     def evaluation(self) -> Evaluation:
         pools, links = self._pools(), self._links()
@@ -308,7 +308,7 @@ class _Judge:
             sla = deployment.slas[index]
             if self._rate_only(deployment.name):
                 continue
-            targets: dict[str, LatencyTarget] = {"ttft": sla.ttft, "tpot": sla.tpot, "stall": sla.stall, "e2e": sla.e2e}
+            targets: dict[str, TailLimits] = {"ttft": sla.ttft, "tpot": sla.tpot, "stall": sla.stall, "e2e": sla.e2e}
             cdfs = dict(per_class[name])
             for kind, target in targets.items():
                 for q, limit in target.percentiles().items():

@@ -12,7 +12,7 @@ from pddplan.errors import InputError, Problem
 from pddplan.pdd.context import Deployment, Line, PlanContext, StageRows
 from pddplan.pdd.decode_pool import DecodeTables
 from pddplan.pdd.plan import Decision, LinkPlan, Pool, Settings
-from pddplan.stages.profiled import ProfiledPrefill
+from pddplan.stages.profiled import ProfiledStage
 from pddplan.stages.protocol import KvTransfer
 
 FloatArray = NDArray[np.float64]
@@ -90,11 +90,8 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
 
 def transfer_of(context: PlanContext, deployment: Deployment, p: Pool, settings: Settings) -> KvTransfer:
     """KV sizes of a P pool: the profile's table when it has one, else the model's."""
-    if p.configuration.profile is not None:
-        stage = context.instance(p.configuration, settings)
-        if isinstance(stage, ProfiledPrefill) and stage.kv_bytes is not None:
-            return stage
-    return deployment.kv
+    stage = context.instance(p.configuration, settings)
+    return stage if isinstance(stage, ProfiledStage) and stage.kv is not None else deployment.kv
 
 
 def rdma_s(context: PlanContext, source: Pool, target: Pool, size_bytes: FloatArray) -> FloatArray:
@@ -147,7 +144,7 @@ def _p_shares(
             work = float(weight @ context.prefill_rows(decision.pools[i].configuration, settings).occupancy_s)
             carried.append(decision.pools[i].instances / work if work > 0.0 else float(decision.pools[i].instances))
         for i, share in zip(members, _proportional(carried), strict=True):
-            shares[i] = rows * share
+            shares[i] = np.asarray(rows * share, dtype=np.float64)
     return shares
 
 

@@ -71,10 +71,11 @@ def streams_of(state: SteadyState) -> tuple[Stream, ...]:
             if not mask.any():
                 continue
             direct = name == "P-MD"
+            uses_md: DecodeState | None = md
             if direct:
                 ttft = start + atoms.transfer_s + md.step_mean_s
                 base, md_gaps, stall = np.zeros(row.size), gaps, np.zeros(row.size)
-                place, uses_md, step = md_place(md), md, 0.0
+                place, step = md_place(md), 0.0
                 starts = p.stable and line_ok and md.stable
                 served = starts
             else:

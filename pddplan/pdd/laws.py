@@ -101,4 +101,4 @@ def cells(weight: FloatArray, columns: Sequence[FloatArray], most: int) -> tuple
     _, index = np.unique(key, return_inverse=True)
     mass = np.bincount(index, weight)
     safe = np.where(mass > 0.0, mass, 1.0)
-    return mass, tuple(np.bincount(index, weight * column) / safe for column in columns)
+    return np.asarray(mass, dtype=np.float64), tuple(np.asarray(np.bincount(index, weight * c) / safe) for c in columns)

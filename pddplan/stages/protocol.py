@@ -16,7 +16,8 @@ FloatArray = NDArray[np.float64]
 class PrefillStage(Protocol):
     """Prefill side of one instance (role P)."""
 
-    gpus: int
+    @property
+    def gpus(self) -> int: ...
 
     def prefill_s(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> FloatArray:
         """Seconds from start of service to the first token for one request alone: chunks in sequence, tail, cached-KV load."""
@@ -33,9 +34,18 @@ class DecodeStage(Protocol):
     ``batch`` is requests running in the whole instance, ``context_tokens`` their mean resident context.
     """
 
-    gpus: int
-    tokens_per_step: float  # 1 without speculation, mean accepted tokens per step with it
-    batch_max: float  # engine's cap on running requests of the instance
+    @property
+    def gpus(self) -> int: ...
+
+    @property
+    def tokens_per_step(self) -> float:
+        """1 without speculation, the mean number of accepted tokens per step with it."""
+        ...
+
+    @property
+    def batch_max(self) -> float:
+        """Engine's cap on running requests of the instance."""
+        ...
 
     def step_s(self, batch: ArrayLike, context_tokens: ArrayLike) -> FloatArray:
         """Seconds of one decode step."""
