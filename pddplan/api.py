@@ -51,13 +51,15 @@ def _loaded(scenario: Scenario | str | Path) -> Scenario:
 
 
 def _chip_problems(name: str, base: Path) -> tuple[Problem, ...]:
-    from pddplan.hardware.catalog import is_path, load_chip
+    from pddplan.hardware.catalog import load_chip
 
-    return _problems(lambda: load_chip(str(base / name) if is_path(name) else name))
+    return _problems(lambda: load_chip(name, base))
 
 
 def _model_problems(name: str, base: Path) -> tuple[Problem, ...]:
-    return ()
+    from pddplan.model.catalog import load_model
+
+    return _problems(lambda: load_model(str(base / name) if name.endswith(".json") else name))
 
 
 def _problems(look_up: Any) -> tuple[Problem, ...]:

@@ -17,6 +17,7 @@ from pddplan.scenario.overrides import Override, parse_override, with_overrides
 from pddplan.scenario.plan_file import scenario_of_plan
 from pddplan.scenario.problems import tell
 from pddplan.scenario.schema import Scenario
+from pddplan.units import shown
 
 NameCheck = Callable[[str, Path], Iterable[Problem]]
 """Says what is wrong with a name, relative to the scenario's folder where it is a path; the loader fills in the place."""
@@ -30,8 +31,11 @@ def shipped_scenarios() -> dict[str, Path]:
 def find_scenario(source: str | Path) -> Path:
     """File of a path or a shipped name. Raises InputError."""
     path = Path(source)
-    if path.exists():
-        return path
+    try:
+        if str(source) and path.exists():
+            return path
+    except (OSError, ValueError):
+        raise InputError(Problem(shown(str(source)), "is no file name", "name a scenario file")) from None
     shipped = shipped_scenarios()
     if str(source) in shipped:
         return shipped[str(source)]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def parse_override(text: str) -> Override:
             path.append(int(match["index"]))
         else:
             key = next(match[name] for name in ("dq", "sq", "bq", "key") if match[name] is not None)
-            path.append(key.strip() if match["key"] is not None else key)
+            path.append(key.strip() if match["key"] is not None else _unescaped(key, text) if match["dq"] is not None else key)
         at = match.end()
         rest = text[at:].lstrip()
         if rest.startswith("="):
@@ -56,6 +57,13 @@ def parse_override(text: str) -> Override:
         raise InputError(Problem(f"--set {text}", "has an empty key", _FORM))
     raw = rest[1:].strip()
     return Override(tuple(path), read_value(raw, f"--set {written(tuple(path))}"))
+
+
+def _unescaped(key: str, text: str) -> str:
+    try:
+        return str(json.loads(f'"{key}"', strict=False))
+    except json.JSONDecodeError:
+        raise InputError(Problem(f"--set {text}", f"the quoted key {shown(key)} cannot be read", _FORM)) from None
 
 
 def read_value(text: str, label: str) -> Any:

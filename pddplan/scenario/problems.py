@@ -104,7 +104,7 @@ def tell(errors: Iterable[ErrorDetails], data: dict[str, Any], place: Callable[[
         others = [error for error in group if error["type"] != "literal_error"]
         spoken = [error for error in others if error["type"] in ("teach", "value_error")] or others
         mere_type = all(error["type"] in _KINDS or error["type"] == "literal_error" for error in group)
-        if path in deeper and mere_type:
+        if path in deeper and all(error["type"] in (*_KINDS, "literal_error", "too_short") for error in group):
             continue
         if len(group) > 1 and mere_type:
             kinds = list(dict.fromkeys(_KINDS[error["type"]] for error in others)) + [_literals(error) for error in literals]

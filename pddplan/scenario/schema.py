@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, MinLen
+from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import PrivateAttr, StringConstraints, model_validator
 
 from pddplan.scenario.base import Section, teach
@@ -39,8 +39,8 @@ from pddplan.scenario.quantities import (
 from pddplan.scenario.workload import Workload
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Count = Annotated[int, Ge(0)]
-Positive = Annotated[int, Gt(0)]
+Count = Annotated[int, Ge(0), Le(1_000_000_000)]
+Positive = Annotated[int, Gt(0), Le(1_000_000_000)]
 PositiveTokens = Annotated[Tokens, Gt(0)]
 ParallelSizes = Literal["auto"] | Annotated[tuple[Positive, ...], MinLen(1)]
 Goal = Literal["max-bcr", "min-cost", "max-goodput"]

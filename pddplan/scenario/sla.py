@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 from annotated_types import Gt
 from pydantic import model_validator
 
-from pddplan.scenario.base import Section, teach
+from pddplan.scenario.base import Section, ShortForm, teach
 from pddplan.scenario.quantities import Fraction, Seconds
 
 Limit = Annotated[Seconds, Gt(0)]
 
 
-class TailLimits(Section):
+class TailLimits(ShortForm):
     """Targets of one latency, seconds. ``limit``: what makes a single request good. ``p50`` ... ``p99``, ``mean``: ceilings over all
     requests.
 
     ``ttft: 2 s`` is short for ``ttft: {limit: 2 s}``.
     """
+
+    short_form: ClassVar[str] = "limit"
 
     limit: Limit | None = None
     mean: Limit | None = None
@@ -28,11 +30,6 @@ class TailLimits(Section):
     p90: Limit | None = None
     p95: Limit | None = None
     p99: Limit | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return {"limit": value} if isinstance(value, str | int | float) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
     def _ordered(self) -> TailLimits:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 from pydantic import Field, model_validator
 
-from pddplan.scenario.base import Section, teach
+from pddplan.scenario.base import Section, ShortForm, teach
 from pddplan.scenario.quantities import Fraction, RequestRate, Seconds, Tokens
 from pddplan.scenario.sla import Sla
 
@@ -81,10 +81,6 @@ def _check_one(section: Section, forms: tuple[str, ...]) -> None:
         raise teach(found, f"give exactly one of {', '.join(forms)}")
 
 
-def _bare(value: Any, form: str) -> Any:
-    return {form: value} if isinstance(value, str | int | float) and not isinstance(value, bool) else value
-
-
 class LogNormal(Section):
     """Log-normal law of a token count, cut to [min, max].
 
@@ -124,22 +120,19 @@ class LogNormal(Section):
         return self
 
 
-class Length(Section):
+class Length(ShortForm):
     """Law of a number of tokens; ``input_tokens: 64k`` is short for ``{fixed: 64k}``.
 
     quantiles: straight between the given points, flat outside them.
     histogram: shares of buckets in tokens, uniform inside a bucket.
     """
 
+    short_form: ClassVar[str] = "fixed"
+
     fixed: PositiveTokens | None = None
     lognormal: LogNormal | None = None
     quantiles: dict[str, PositiveTokens] | None = None
     histogram: dict[str, Fraction] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return _bare(value, "fixed")
 
     @model_validator(mode="after")
     def _complete(self) -> Length:
@@ -163,12 +156,14 @@ class BetaPart(BetaBucket):
     weight: PositiveFloat
 
 
-class HitRate(Section):
+class HitRate(ShortForm):
     """Law of the share of input tokens that the prefix cache holds; ``hit_rate: 90 %`` is short for ``{fixed: 90 %}``.
 
     buckets: shares of requests by bucket in per cent (``90-95: 4.8 %``), uniform inside a bucket unless
     below_90 gives the shape of those that end at 90 % or lower.
     """
+
+    short_form: ClassVar[str] = "fixed"
 
     fixed: Fraction | None = None
     buckets: dict[str, Fraction] | None = None
@@ -176,11 +171,6 @@ class HitRate(Section):
     beta: BetaShape | None = None
     mixture: tuple[BetaPart, ...] | None = None
     quantiles: dict[str, Fraction] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return _bare(value, "fixed")
 
     @model_validator(mode="after")
     def _complete(self) -> HitRate:
@@ -199,32 +189,26 @@ class HitRate(Section):
         return self
 
 
-class Correlation(Section):
+class Correlation(ShortForm):
     """Spearman rank correlations between the laws of a class.
 
     ``rank_correlation: -0.3`` is short for ``{input_hit: -0.3}``.
     """
 
+    short_form: ClassVar[str] = "input_hit"
+
     input_hit: RankCorrelation = 0.0
     input_output: RankCorrelation = 0.0
     hit_output: RankCorrelation = 0.0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return _bare(value, "input_hit")
 
-
-class Pause(Section):
+class Pause(ShortForm):
     """Idle time between two turns: log-normal by mean and coefficient of variation; ``think_time: 20 s`` has cv 1."""
+
+    short_form: ClassVar[str] = "mean"
 
     mean: Seconds = 0.0
     cv: Annotated[float, Ge(0)] = 1.0
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return _bare(value, "mean")
 
 
 class Sessions(Section):
@@ -290,7 +274,7 @@ class Trace(Section):
     hit_rate: HitRate | None = None
     md_hit_rate: HitRate | None = None
     skip_bad: bool = False
-    rows: Rows = 3000
+    rows: Rows = 4000
 
 
 class WorkloadClass(Section):
