@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pddplan.pdd.transfer import exponential_nodes
+from pddplan.pdd.laws import exponential_nodes
 from pddplan.queueing.decode import BatchLaw, Spread, open_loop
 from pddplan.stages.protocol import DecodeStage
 
@@ -115,6 +115,8 @@ def decode_state(
     """
     if instances < 1 or table.batch_max < 1:
         return _overloaded(math.inf, table)
+    if tokens_per_request <= 0.0:
+        rate_per_s, tokens_per_request = 0.0, 1.0
     share = extend_rate_per_s * extend_mean_s / instances
     if share >= 1.0:
         return _overloaded(max(share, rate_per_s / instances / table.rate_max(tokens_per_request)), table)
@@ -168,6 +170,8 @@ def relay_state(
         return DecodeState(
             min(rho, 1.0 - 1e-12), batch, table.batch_max, table.bound_by, token, np.zeros(1), np.ones(1), float(token[0]), step, 0.0, 0.0
         )
+    if hold_s <= 0.0:
+        rate_per_s, hold_s = 0.0, 1.0
     law = open_loop(rate_per_s, hold_s, np.ones(table.batch_max), instances=instances, spread=spread, output_scv=hold_scv)
     if not law.stable:
         return _overloaded(law.utilisation, table)

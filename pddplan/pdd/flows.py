@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pddplan.errors import InputError, Problem
-from pddplan.pdd.context import Deployment, Line, PlanContext, StageRows
+from pddplan.pdd.context import Deployment, PlanContext, StageRows
 from pddplan.pdd.decode_pool import DecodeTables
+from pddplan.pdd.line import Line
 from pddplan.pdd.plan import Decision, LinkPlan, Pool, Settings
 from pddplan.stages.profiled import ProfiledStage
 from pddplan.stages.protocol import KvTransfer
@@ -120,7 +121,7 @@ def _line(context: PlanContext, decision: Decision, p_site: str, md_site: str) -
 
 def _proportional(weights: list[float]) -> list[float]:
     total = sum(weights)
-    return [weight / total for weight in weights] if total > 0.0 else [1.0 / len(weights)] * len(weights)
+    return [weight / total if total > 0.0 else 1.0 / len(weights) for weight in weights]
 
 
 def _p_shares(

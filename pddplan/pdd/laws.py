@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,3 +103,16 @@ def cells(weight: FloatArray, columns: Sequence[FloatArray], most: int) -> tuple
     mass = np.bincount(index, weight)
     safe = np.where(mass > 0.0, mass, 1.0)
     return np.asarray(mass, dtype=np.float64), tuple(np.asarray(np.bincount(index, weight * c) / safe) for c in columns)
+
+
+@lru_cache(maxsize=8)
+def exponential_nodes(points: int) -> FloatArray:
+    """Means of the ``points`` equal-probability slices of the exponential law of mean 1."""
+    edges = np.arange(points) / points
+    upper = np.append(edges[1:], 1.0)
+
+    def partial(q: FloatArray) -> FloatArray:
+        left = 1.0 - q
+        return q + np.where(left > 0.0, left * np.log(np.where(left > 0.0, left, 1.0)), 0.0)
+
+    return np.asarray((partial(upper) - partial(edges)) * points)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from pddplan.pdd.context import Line
+from pddplan.pdd.laws import exponential_nodes
+from pddplan.pdd.line import Line
 from pddplan.pdd.plan import LinkPlan
 from pddplan.queueing.processor_sharing import LineLaw, line
 
@@ -97,19 +98,6 @@ def _joint_nodes(law: LineLaw) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _normal_nodes(points: int) -> FloatArray:
     """Equal-probability nodes of the standard normal law."""
     return np.asarray(ndtri((np.arange(points) + 0.5) / points))
-
-
-@lru_cache(maxsize=8)
-def exponential_nodes(points: int) -> FloatArray:
-    """Means of the ``points`` equal-probability slices of the exponential law of mean 1."""
-    edges = np.arange(points) / points
-    upper = np.append(edges[1:], 1.0)
-
-    def partial(q: FloatArray) -> FloatArray:
-        left = 1.0 - q
-        return q + np.where(left > 0.0, left * np.log(np.where(left > 0.0, left, 1.0)), 0.0)
-
-    return np.asarray((partial(upper) - partial(edges)) * points)
 
 
 def visible_transfer_s(
