@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 AttentionKind = Literal["full", "window", "mla", "csa", "hca", "linear", "none"]
@@ -29,6 +30,7 @@ class Gemm:
     in_features: int
     shard: Shard
     group: WeightGroup
+    max_shards: int = 0  # cut at most this many ways, replicated beyond (key and value projections: KV heads); 0: no limit
 
     @property
     def params(self) -> int:
@@ -41,8 +43,9 @@ class Indexer:
 
     heads: int
     head_dim: int
-    top_k: int
+    top_k: int  # tokens kept (for block-sparse attention: blocks x block size)
     owns_keys: bool = True  # False where a layer reuses the selection of another
+    key_format: str = "fp8"  # fp8: 1 byte and a 4-byte scale per key; kv: the dtype of the cache beside it
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,19 @@ class LinearState:
     value_dim: int
     conv_channels: int = 0
     conv_steps: int = 0  # columns of the convolution's cache (kernel - 1)
+    state_dtype_bytes: float = 4.0
+    conv_dtype_bytes: float = 4.0
+    conv_fused: bool = True  # one convolution over q, k, v kept with the state; False: KDA's three separate ones
+
+    @property
+    def state_bytes(self) -> float:
+        """Recurrent matrices, with the convolution's cache where it is part of the same entry."""
+        matrices = self.value_heads * self.key_dim * self.value_dim * self.state_dtype_bytes
+        return matrices + (self.conv_bytes if self.conv_fused else 0.0)
+
+    @property
+    def conv_bytes(self) -> float:
+        return self.conv_channels * self.conv_steps * self.conv_dtype_bytes
 
 
 @dataclass(frozen=True)
@@ -82,6 +98,7 @@ class Attention:
     indexer: Indexer | None = None
     state: LinearState | None = None
     stores_kv: bool = True  # False where the layer reads another layer's cache
+    shared_kv: bool = False  # one stored vector serves as key and value (DeepSeek-V4)
     gemms: tuple[Gemm, ...] = ()
     vector_params: int = 0  # norms, biases, sinks, convolution taps
 
@@ -102,6 +119,7 @@ class Ffn:
     gemms: tuple[Gemm, ...] = ()
     expert_gemms: tuple[Gemm, ...] = ()
     vector_params: int = 0
+    expert_vector_params: int = 0  # per routed expert (biases)
 
 
 @dataclass(frozen=True)
@@ -130,10 +148,13 @@ class ModelSpec:
     weight_dtype: Mapping[WeightGroup, str]  # compute family per group: bf16 | fp8 | fp8_block | nvfp4 | mxfp4 | int4 | int8
     max_position_embeddings: int | None = None
     native_kv_dtype: str | None = None
-    kv_formats: tuple[str, ...] = ("bf16", "fp8")
+    kv_formats: tuple[str, ...] = ("bf16", "fp8", "int4", "nvfp4", "fp32")
+    default_kv_format: str = "bf16"
     mtp_layers: tuple[Layer, ...] = ()
     mtp_params: int = 0
+    mtp_bits: float = 16.0  # mean stored bits of the MTP layers' weights
     vision_params: int = 0
+    fp8_block: tuple[int, int] | None = None  # (rows, columns) of a block-scaled FP8 checkpoint
     validated: bool = True  # False: unknown architecture, generic estimate
     origin: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
@@ -141,10 +162,23 @@ class ModelSpec:
 
     def groups(self) -> tuple[tuple[int, Layer], ...]:
         """Distinct layers with their counts, in order of first appearance."""
-        counts: dict[Layer, int] = {}
+        return self._groups
+
+    @property
+    def distinct_layers(self) -> tuple[Layer, ...]:
+        return tuple(layer for _, layer in self._groups)
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[int, Layer], ...]:
+        counts: dict[int, int] = {}
+        kept: dict[int, Layer] = {}
         for layer in self.layers:
-            counts[layer] = counts.get(layer, 0) + 1
-        return tuple((count, layer) for layer, count in counts.items())
+            counts[id(layer)] = counts.get(id(layer), 0) + 1
+            kept[id(layer)] = layer
+        merged: dict[Layer, int] = {}
+        for key, layer in kept.items():
+            merged[layer] = merged.get(layer, 0) + counts[key]
+        return tuple((count, layer) for layer, count in merged.items())
 
 
 @dataclass(frozen=True)

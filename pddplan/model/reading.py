@@ -1,0 +1,115 @@
+"""Reading dimensions out of a config: every value remembers the key it came from, every missing one is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pddplan.errors import InputError, Problem
+
+TEXT_CONFIGS = ("text_config", "language_config", "llm_config", "thinker_config")
+TRIVIAL_KEYS = frozenset(
+    "architectures auto_map model_type transformers_version torch_dtype dtype _name_or_path use_cache return_dict "
+    "initializer_range hidden_dropout hidden_dropout_prob attention_dropout attn_pdrop embd_pdrop resid_pdrop "
+    "bos_token_id eos_token_id pad_token_id decoder_start_token_id sep_token_id output_attentions output_hidden_states "
+    "pruned_heads id2label label2id problem_type prefix task_specific_params tie_encoder_decoder torchscript "
+    "is_decoder is_encoder_decoder bad_words_ids top_k top_p temperature typical_p num_beams num_beam_groups "
+    "num_return_sequences max_length min_length length_penalty repetition_penalty diversity_penalty early_stopping "
+    "do_sample encoder_no_repeat_ngram_size no_repeat_ngram_size exponential_decay_length_penalty finetuning_task "
+    "forced_bos_token_id forced_eos_token_id begin_suppress_tokens suppress_tokens tokenizer_class use_bfloat16 "
+    "remove_invalid_values output_scores return_dict_in_generate add_cross_attention cross_attention_hidden_size "
+    "chunk_size_feed_forward quantization_config rms_norm_eps layer_norm_epsilon layer_norm_eps norm_eps "
+    "layernorm_epsilon pretraining_tp".split()
+)
+
+
+class Keys:
+    """The language part of one config.json. ``place`` names the file in errors."""
+
+    def __init__(self, root: Mapping[str, Any], place: str) -> None:
+        self.place = place
+        self.root = root
+        self.section = ""
+        self.text: Mapping[str, Any] = root
+        for name in TEXT_CONFIGS:
+            inner = self.text.get(name)
+            if isinstance(inner, Mapping):
+                self.text = inner
+                self.section += f"{name}."
+        self.origin: dict[str, str] = {}
+        self.used: set[str] = set()
+        self.problems: list[Problem] = []
+
+    @property
+    def model_type(self) -> str:
+        return str(self.text.get("model_type") or self.root.get("model_type") or "")
+
+    @property
+    def architecture(self) -> str:
+        names = self.root.get("architectures") or self.text.get("architectures") or [self.model_type or "unknown"]
+        return str(names[0])
+
+    def get(self, *names: str, default: Any = None) -> Any:
+        """First value that is there and not null, from the language section or the top level; ``a.b`` reads b of a."""
+        for name in names:
+            outer, _, inner = name.rpartition(".")
+            for where, section in ((self.text, self.section), (self.root, "")):
+                found = where.get(outer) if outer else where
+                if isinstance(found, Mapping) and found.get(inner) is not None:
+                    self.used.add(outer or inner)
+                    self.origin[names[0]] = f"{section}{name}"
+                    return found[inner]
+        return default
+
+    def integer(self, *names: str, default: int | None = None, minimum: int = 1) -> int | None:
+        value = self.get(*names)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < minimum:
+            self.problems.append(
+                Problem(f"{self.place} {self.origin[names[0]]}", repr(value), f"a whole number of at least {minimum}")
+            )
+            return default
+        return int(value)
+
+    def need(self, *names: str) -> int:
+        """A dimension that no default may replace; 1 after a missing one, whose problem is kept for ``finish``."""
+        value = self.integer(*names)
+        if value is not None:
+            return value
+        if not any(self.get(name) is not None for name in names):
+            self.missing(*names)
+        return 1
+
+    def missing(self, *names: str) -> None:
+        looked = ", ".join(names)
+        where = f" in {self.section.rstrip('.')} and at the top" if self.section else ""
+        self.problems.append(
+            Problem(f"{self.place} {names[0]}", f"missing (architecture {self.architecture})", f"one of the keys {looked}{where}")
+        )
+
+    def invalid(self, name: str, found: object, accepted: str, example: str = "") -> None:
+        self.problems.append(Problem(f"{self.place} {self.origin.get(name, name)}", str(found), accepted, example))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.get(name)
+        return default if value is None else bool(value)
+
+    def per_layer(self, name: str, layers: int) -> Sequence[Any] | None:
+        """A list with one entry a layer (entries beyond, of MTP layers, are cut off)."""
+        value = self.get(name)
+        if not isinstance(value, list):
+            return None
+        if len(value) < layers:
+            self.invalid(name, f"a list of {len(value)} entries", f"one entry for each of the {layers} layers")
+            return None
+        return value[:layers]
+
+    def finish(self) -> None:
+        """Raises InputError with everything that was missing or wrong."""
+        if self.problems:
+            raise InputError(self.problems)
+
+    def ignored(self) -> tuple[str, ...]:
+        skip = self.used | TRIVIAL_KEYS | set(TEXT_CONFIGS)
+        return tuple(sorted({f"{self.section}{key}" for key in self.text if key not in skip}))
