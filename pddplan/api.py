@@ -1,8 +1,8 @@
 """The Python API: what the commands call, in as few lines.
 
-    from pddplan import load_scenario, optimize
-    result = optimize(load_scenario("pdd-reference", {"workload.rate": "5 req/s"}))
-    result.evaluation.metrics.bcr
+from pddplan import load_scenario, optimize
+result = optimize(load_scenario("pdd-reference", {"workload.rate": "5 req/s"}))
+result.evaluation.metrics.bcr
 """
 
 from __future__ import annotations

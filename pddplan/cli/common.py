@@ -44,25 +44,10 @@ def _quoted(key: str) -> str:
     return json.dumps(key, ensure_ascii=False)
 
 
-def json_text(document: Mapping[str, Any]) -> str:
-    """Result as JSON text: UTF-8, no NaN or infinity (they become null), keys in the order given."""
-    return json.dumps(_finite(document), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _finite(value.tolist())
-    return value
-
-
 def write_json(document: Mapping[str, Any], target: str, force: bool = False) -> None:
     """Write a result to a file, or to stdout when ``target`` is '-'."""
+    from pddplan.report.json import json_text
+
     text = json_text(document)
     if target == "-":
         buffer = getattr(sys.stdout, "buffer", None)

@@ -33,9 +33,7 @@ def init(
 
 
 @app.command()
-def validate(
-    scenario: ScenarioArgument, set_: SetOption = None, json_: JsonOption = None, force: ForceOption = False
-) -> None:
+def validate(scenario: ScenarioArgument, set_: SetOption = None, json_: JsonOption = None, force: ForceOption = False) -> None:
     """Check a scenario file and say every problem at its line.
 
     Every variant of the scenario is checked too. Values are shown as they were read, in base units.

@@ -66,6 +66,24 @@ def _unescaped(key: str, text: str) -> str:
         raise InputError(Problem(f"--set {text}", f"the quoted key {shown(key)} cannot be read", _FORM)) from None
 
 
+def split_overrides(text: str) -> list[str]:
+    """``a=1; b="x; y"`` as ``["a=1", 'b="x; y"']``: semicolons outside quotes and brackets separate."""
+    parts, depth, quote, start = [], 0, "", 0
+    for at, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif char in "[{":
+            depth += 1
+        elif char in "]}":
+            depth -= 1
+        elif char == ";" and depth <= 0:
+            parts.append(text[start:at])
+            start = at + 1
+    return [part.strip() for part in [*parts, text[start:]] if part.strip()]
+
+
 def read_value(text: str, label: str) -> Any:
     """Value of an override: a scalar as in the file, or a list or mapping in brackets. Raises InputError."""
     if text[:1] in "[{\"'" and text:
