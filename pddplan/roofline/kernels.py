@@ -1,0 +1,244 @@
+"""Measured kernel constants of a chip under an engine, as absolute rates.
+
+    t = launch t0 + max( 2 n k (m + m_half) / (P e_c), bytes / (BW e_m) )
+
+The constants are fits to kernel measurements (hardware_profiles/engines/kernels.yaml, with fit errors). A chip nobody
+measured borrows the fractions of the chip its profile names (``Chip.efficiency_of``) at its own peaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import yaml
+
+from pddplan.data_files import data_root
+from pddplan.errors import InputError, Problem
+from pddplan.hardware.dtypes import compute_dtype
+from pddplan.hardware.types import Chip
+
+MICRO = 1e-6
+GIGA = 1e9
+
+# A format without kernel measurements on a chip uses the next one of its chain.
+_GEMM_CHAIN: dict[str, tuple[str, ...]] = {
+    "bf16": ("bf16",),
+    "fp16": ("bf16",),
+    "fp8": ("fp8", "fp8_block", "bf16"),
+    "fp8_block": ("fp8_block", "fp8", "bf16"),
+    "nvfp4": ("nvfp4", "fp8", "bf16"),
+    "fp4": ("nvfp4", "fp8", "bf16"),
+    "mxfp4": ("bf16",),
+    "int8": ("int8", "fp8", "bf16"),
+    "int4": ("int4", "bf16"),
+}
+_MOE_CHAIN: dict[str, tuple[str, ...]] = {
+    "bf16": ("bf16",),
+    "fp16": ("bf16",),
+    "fp8": ("fp8", "fp8_block", "bf16"),
+    "fp8_block": ("fp8_block", "fp8", "bf16"),
+    "nvfp4": ("nvfp4", "fp8_block", "fp8", "bf16"),
+    "fp4": ("nvfp4", "fp8_block", "fp8", "bf16"),
+    "mxfp4": ("mxfp4_mxfp8", "mxfp4", "int4", "bf16"),
+    "int8": ("fp8", "bf16"),
+    "int4": ("int4", "bf16"),
+}
+# Peak that the e_c of a measured kernel refers to.
+_PEAK_OF = {
+    "bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4", "int4": "bf16", "int8": "int8",
+    "int8_weight_only": "bf16", "mxfp4": "bf16", "mxfp4_mxfp8": "fp8",
+}  # fmt: skip
+_ENGINE_ORDER = {
+    "vllm": ("vllm", "sglang", "trtllm"),
+    "sglang": ("sglang", "vllm", "trtllm"),
+    "trtllm": ("trtllm", "sglang", "vllm"),
+    "generic": ("vllm", "sglang", "trtllm"),
+}
+
+
+@dataclass(frozen=True)
+class GemmKernel:
+    """Dense GEMM: ``flops_per_s`` reached at large m, ``m_half`` rows, streaming ``bytes_per_s``, floor ``t0_s``."""
+
+    flops_per_s: float
+    m_half: float
+    bytes_per_s: float
+    t0_s: float
+
+
+@dataclass(frozen=True)
+class MoeKernel:
+    """Grouped GEMM with routing and permutation; ``activation_bytes_per_s`` is the rate of the permutation traffic."""
+
+    flops_per_s: float
+    m_half: float
+    bytes_per_s: float
+    activation_bytes_per_s: float
+    t0_s: float
+
+
+@dataclass(frozen=True)
+class AttentionKernel:
+    """Attention core. ``s_half``: query tokens at which half of ``flops_per_s`` is reached (prefill; 0 in decode)."""
+
+    flops_per_s: float
+    bytes_per_s: float
+    t0_s: float
+    s_half: float = 0.0
+
+
+@dataclass(frozen=True)
+class Collective:
+    """alpha-beta model of a collective: ``alpha_s + bytes_on_wire / bytes_per_s``."""
+
+    alpha_s: float
+    bytes_per_s: float
+
+
+@lru_cache(maxsize=1)
+def _tables() -> Mapping[str, Mapping[str, Any]]:
+    path = data_root() / "hardware_profiles" / "engines" / "kernels.yaml"
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    chips: Mapping[str, Mapping[str, Any]] = yaml.load(path.read_text(), Loader=loader)["chips"]
+    return chips
+
+
+@dataclass(frozen=True)
+class KernelSet:
+    """Kernels of one chip under one engine. ``measured`` is False when the fractions are another chip's."""
+
+    chip: Chip
+    engine: str
+    tables: Mapping[str, Any]
+    measured: bool
+    scale_out_efficiency: float = 0.85
+
+    @property
+    def hbm_bytes_per_s(self) -> float:
+        return _value(self.chip.hbm_bytes_per_s.value, self.chip, "hbm_bytes_per_s")
+
+    def peak(self, dtype: str) -> float:
+        """Dense FLOP/s at which ``dtype`` arithmetic runs on this chip."""
+        key, _ = compute_dtype(self.chip, dtype)
+        return _value(self.chip.peak_flops[key].value, self.chip, f"peak_flops.{key}")
+
+    def gemm(self, dtype: str) -> GemmKernel:
+        """Dense GEMM of weights stored as ``dtype``."""
+        kernel, (e_c, m_half, e_m, t0_us, *_) = self._first("gemm", _GEMM_CHAIN[dtype])
+        return GemmKernel(e_c * self.peak(_PEAK_OF[kernel]), m_half, e_m * self.hbm_bytes_per_s, t0_us * MICRO)
+
+    def moe(self, dtype: str) -> MoeKernel:
+        """Grouped GEMM of experts stored as ``dtype``."""
+        kernel, (e_c, m_half, e_m, t0_us, e_a, *_) = self._first("moe", _MOE_CHAIN[dtype])
+        bandwidth = self.hbm_bytes_per_s
+        return MoeKernel(
+            e_c * self.peak(_PEAK_OF[kernel]), m_half, e_m * bandwidth, min(e_a, 1.0) * bandwidth, t0_us * MICRO
+        )
+
+    def decode_attention(self, kv_dtype: str) -> AttentionKernel:
+        """Attention core of decode, GQA or MHA."""
+        _, (e_m, e_c, t0_us, *_) = self._first("decode_attention", (kv_dtype, "bf16"))
+        return AttentionKernel(e_c * self.peak("bf16"), e_m * self.hbm_bytes_per_s, t0_us * MICRO)
+
+    def prefill_attention(self, kv_dtype: str) -> AttentionKernel:
+        """Attention core of prefill, causal."""
+        kernel, (e_c, s_half, t0_us, *_) = self._first("prefill_attention", (kv_dtype, "bf16"))
+        bandwidth = self.decode_attention(kv_dtype).bytes_per_s
+        return AttentionKernel(e_c * self.peak(_PEAK_OF[kernel]), bandwidth, t0_us * MICRO, s_half)
+
+    def mla_decode(self, kv_dtype: str) -> AttentionKernel:
+        """Absorbed multi-head latent attention of decode."""
+        _, (e_c, e_m, t0_us, *_) = self._first("mla_decode", (kv_dtype, "bf16"), fallback="h100_sxm")
+        return AttentionKernel(e_c * self.peak("bf16"), e_m * self.hbm_bytes_per_s, t0_us * MICRO)
+
+    def mla_prefill(self, kv_dtype: str) -> AttentionKernel:
+        """Multi-head latent attention of prefill, keys and values expanded."""
+        _, (e_c, s_half, t0_us, *_) = self._first("mla_prefill", (kv_dtype, "bf16"), fallback="h100_sxm")
+        return AttentionKernel(
+            e_c * self.peak("bf16"), self.mla_decode(kv_dtype).bytes_per_s, t0_us * MICRO, s_half
+        )
+
+    def all_reduce(self, ranks: int) -> Collective:
+        """All-reduce among ``ranks`` GPUs; beyond the scale-up domain the NIC's share binds."""
+        table = self._engine_table("all_reduce")
+        return self._collective(table, ranks, 2.0)
+
+    def exchange(self, ranks: int) -> Collective:
+        """All-to-all (or gather and scatter) among ``ranks`` GPUs over general-purpose collectives."""
+        return self._collective(self.tables["nccl_alltoall"], ranks, 1.0)
+
+    def expert_exchange(self, ranks: int, low_latency: bool) -> tuple[Collective, Collective]:
+        """Dispatch and combine of expert parallelism; bytes counted once per token and expert."""
+        table = self.tables.get("expert_exchange") or _tables()["h100_sxm"]["expert_exchange"]
+        mode = "low_latency" if low_latency else "normal"
+        link = self._link_scale()
+        pair = []
+        for phase in ("dispatch", "combine"):
+            alpha_us, rate, *_ = table[f"{mode}_{phase}"]
+            pair.append(Collective(alpha_us * MICRO, self._wire_rate(rate * GIGA * link, ranks)))
+        return pair[0], pair[1]
+
+    def _collective(self, table: Mapping[int, list[float]], ranks: int, trips: float) -> Collective:
+        """``trips``: passes over the wire, 2 for a reduction (volume factor 2 (n-1)/n), 1 for an exchange."""
+        if ranks <= 1:
+            return Collective(0.0, float("inf"))
+        known = sorted(table)
+        nearest = min(known, key=lambda n: abs(n - min(ranks, known[-1])))
+        alpha_us, rate, *_ = table[nearest]
+        alpha_s = alpha_us * MICRO
+        domain = int(self.chip.scaleup_domain.value or 1)
+        if ranks > max(domain, 1):
+            alpha_s *= 2.0
+        return Collective(alpha_s, self._wire_rate(rate * GIGA * self._link_scale(), ranks) / (trips * (ranks - 1) / ranks))
+
+    def _link_scale(self) -> float:
+        """This chip's scale-up link over that of the measured chip."""
+        if self.measured:
+            return 1.0
+        link = self.chip.scaleup_bytes_per_s.value or self.chip.scaleout_bytes_per_s.value
+        return _value(link, self.chip, "scaleup_bytes_per_s") / (self.tables["peak"]["link"] * GIGA)
+
+    def _wire_rate(self, scale_up_rate: float, ranks: int) -> float:
+        """Bytes/s per rank: the share of traffic that leaves the scale-up domain goes at the NIC's rate."""
+        domain = max(int(self.chip.scaleup_domain.value or 1), 1)
+        if ranks <= domain:
+            return scale_up_rate
+        outside = 1.0 - domain / ranks
+        nic = _value(self.chip.scaleout_bytes_per_s.value, self.chip, "scaleout_bytes_per_s") * self.scale_out_efficiency
+        return 1.0 / (outside / nic + (1.0 - outside) / scale_up_rate)
+
+    def _engine_table(self, name: str) -> Mapping[Any, Any]:
+        entry = self.tables[name]
+        engine = next(e for e in _ENGINE_ORDER[self.engine] if e in entry)
+        table: Mapping[Any, Any] = entry[engine]
+        return table
+
+    def _first(self, name: str, chain: tuple[str, ...], fallback: str = "") -> tuple[str, list[float]]:
+        """First measured format of ``chain``, this engine's kernels before another engine's."""
+        sources = [self.tables.get(name, {})] + ([_tables()[fallback][name]] if fallback else [])
+        for source in sources:
+            for key in chain:
+                for engine in _ENGINE_ORDER[self.engine]:
+                    row = source.get(engine, {}).get(key)
+                    if row is not None:
+                        return key, row
+        raise InputError(Problem(f"chip {self.chip.slug}", f"no {name} kernel for {chain[0]}", "a chip profile whose efficiency_of is measured"))
+
+
+def _value(value: float | None, chip: Chip, what: str) -> float:
+    if value is None or value <= 0:
+        raise InputError(Problem(f"chip {chip.slug} {what}", "not given", "a positive number", "see pddplan profiles add"))
+    return value
+
+
+def kernel_set(chip: Chip, engine: str) -> KernelSet:
+    """Kernels of ``chip`` under ``engine`` (vllm, sglang, trtllm, generic). Raises InputError for an unknown name."""
+    if engine not in _ENGINE_ORDER:
+        raise InputError(Problem("engine", repr(engine), "one of " + ", ".join(_ENGINE_ORDER), "vllm"))
+    tables = _tables()
+    if chip.efficiency_of not in tables:
+        raise InputError(Problem(f"chip {chip.slug} efficiency_of", repr(chip.efficiency_of), "one of " + ", ".join(tables), "h100_sxm"))
+    return KernelSet(chip, engine, tables[chip.efficiency_of], chip.efficiency_kind == "measured")

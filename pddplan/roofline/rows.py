@@ -1,0 +1,202 @@
+"""A benchmark table as arrays: one row per measurement, one entry per distinct configuration.
+
+Columns are those of benchmarks/data/servers.csv.gz; unknown ones are ignored, missing ones have defaults. Every row is
+kept: one that cannot be priced carries its reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pddplan.errors import InputError, PddplanError, Problem
+from pddplan.hardware import load_chip
+from pddplan.hardware.types import Chip
+from pddplan.model import load_model
+from pddplan.model.kv_cache import KvCache, kv_cache
+from pddplan.model.memory import waterfall
+from pddplan.model.spec import ModelSpec, Parallel
+from pddplan.roofline.checkpoint import served_checkpoint
+from pddplan.roofline.configuration import configuration_terms
+from pddplan.roofline.kernels import kernel_set
+from pddplan.roofline.overlay_file import base_engine, generation
+from pddplan.roofline.terms import FloatArray, StepTerms, stack
+
+RANDOM_LENGTH_MEAN = 0.9  # real lengths are uniform in [0.8, 1] of the nominal ones
+
+ALIASES = {
+    "model_path": ("model", "model_name"),
+    "system": ("chip", "gpu", "hardware"),
+    "engine": ("backend", "framework"),
+    "isl": ("input_len", "input_tokens"),
+    "osl": ("output_len", "output_tokens"),
+    "concurrency": ("max_concurrency", "users"),
+    "tp_size": ("tp",),
+    "attention_dp_size": ("dp", "dp_size"),
+    "moe_tp_size": ("moe_tp",),
+    "moe_ep_size": ("ep", "moe_ep"),
+    "pp_size": ("pp",),
+}
+REQUIRED = ("model_path", "system", "engine", "isl", "osl")
+DEFAULTS: dict[str, object] = {
+    "concurrency": 1.0, "tp_size": 1.0, "attention_dp_size": 1.0, "pp_size": 1.0, "moe_tp_size": np.nan, "moe_ep_size": np.nan,
+    "precision": "", "mode": "agg", "length_law": "random",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One priced configuration; ``cache`` and ``kv_pool_bytes`` are per GPU."""
+
+    model: ModelSpec
+    chip: Chip
+    engine: str
+    parallel: Parallel
+    cache: KvCache
+    terms: StepTerms
+    kv_pool_bytes: float
+
+
+@dataclass(frozen=True)
+class ConfigurationKey:
+    """What distinguishes configurations in a table; 0 for a MoE width that the row leaves blank."""
+
+    model_path: str
+    precision: str
+    system: str
+    engine: str
+    tp: int
+    dp: int
+    pp: int
+    moe_tp: int
+    moe_ep: int
+
+
+def with_defaults(table: pd.DataFrame) -> pd.DataFrame:
+    """The table under canonical column names, defaults filled in. Raises InputError for missing required columns."""
+    renamed = {old: new for new, olds in ALIASES.items() if new not in table for old in olds if old in table}
+    table = table.rename(columns=renamed)
+    missing = [name for name in REQUIRED if name not in table]
+    if missing:
+        have = ", ".join(map(str, table.columns))
+        raise InputError([Problem(f"column {name}", "missing", f"the table has {have}", "see pddplan estimate --help") for name in missing])
+    table = table.copy()
+    for name, value in DEFAULTS.items():
+        if name not in table:
+            table[name] = value
+        elif not (isinstance(value, float) and np.isnan(value)):
+            table[name] = table[name].fillna(value)
+    if "row" not in table:
+        table["row"] = [f"r{i}" for i in range(len(table))]
+    return table
+
+
+def parallel_of(key: ConfigurationKey, model: ModelSpec) -> Parallel:
+    """Parallel sizes of a row; blank MoE widths of a MoE model mean experts cut like everything else."""
+    is_moe = any(layer.ffn.kind == "moe" for layer in model.layers)
+    if not is_moe:
+        return Parallel(tp=key.tp, pp=key.pp, dp=key.dp)
+    width = key.tp * key.dp
+    ep = key.moe_ep or (width // key.moe_tp if key.moe_tp else 1)
+    return Parallel(tp=key.tp, pp=key.pp, dp=key.dp, moe_ep=ep, moe_tp=key.moe_tp or max(width // ep, 1))
+
+
+def served_kv_format(model: ModelSpec, engine: str, precision: str) -> str:
+    """KV dtype of a benchmark run: what the checkpoint asks for, else fp8 beside quantised weights on TensorRT-LLM, else 16-bit."""
+    if model.default_kv_format != "bf16":
+        return model.default_kv_format
+    return "fp8" if engine == "trtllm" and precision in ("fp8", "fp4") and "fp8" in model.kv_formats else "bf16"
+
+
+def price(key: ConfigurationKey) -> Configuration:
+    """Terms and KV capacity of one configuration. Raises InputError with the reason it cannot be priced."""
+    chip = load_chip(key.system)
+    model = served_checkpoint(key.model_path, key.precision)
+    engine = base_engine(key.engine)
+    parallel = parallel_of(key, model)
+    kv_format = served_kv_format(model, engine, key.precision)
+    kernels = kernel_set(chip, engine)
+    terms = configuration_terms(model, parallel, kernels, kv_format)
+    cache = kv_cache(model, kv_format)
+    memory = waterfall(model, float(chip.hbm_bytes.value or 0.0), parallel, engine=engine, cache=cache, context_tokens=1.0)
+    return Configuration(model, chip, engine, parallel, cache.per_gpu(parallel), terms, memory.kv_pool)
+
+
+@dataclass(frozen=True)
+class ServedRows:
+    """Table of one role as arrays, shape (rows,). ``config`` indexes ``configurations`` and the stacked ``terms``; -1 where not priced.
+
+    input_tokens, output_tokens: mean real lengths. kv_limit: requests that fit the instance's memory.
+    """
+
+    config: NDArray[np.int64]
+    configurations: tuple[Configuration, ...]
+    terms: StepTerms
+    input_tokens: FloatArray
+    output_tokens: FloatArray
+    concurrency: FloatArray
+    kv_limit: FloatArray
+    fixed_lengths: NDArray[np.bool_]
+    reasons: tuple[str, ...]
+
+
+_KEY_COLUMNS = {
+    "": ("tp_size", "attention_dp_size", "pp_size", "moe_tp_size", "moe_ep_size"),
+    "prefill_": ("prefill_tp_size", "prefill_attention_dp_size", "", "prefill_moe_tp_size", "prefill_moe_ep_size"),
+    "decode_": ("decode_tp_size", "decode_attention_dp_size", "", "decode_moe_tp_size", "decode_moe_ep_size"),
+}
+
+
+def served_rows(table: pd.DataFrame, role: str = "") -> ServedRows:
+    """Arrays of a table with defaults (``with_defaults``); ``role`` "", "prefill_" or "decode_" picks the parallel columns."""
+    text = {name: table[name].astype(str).str.strip() for name in ("model_path", "precision", "system", "engine")}
+    sizes = []
+    for column, default in zip(_KEY_COLUMNS[role], (1, 1, 1, 0, 0), strict=True):
+        found = table[column] if column in table else pd.Series(np.nan, table.index)
+        sizes.append(pd.to_numeric(found, errors="coerce").fillna(default).astype(int))
+    keys = pd.DataFrame({**text, **dict(zip(("tp", "dp", "pp", "moe_tp", "moe_ep"), sizes, strict=True))})
+    codes, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
+    configurations: list[Configuration] = []
+    index = np.full(len(unique), -1)
+    failures: dict[int, str] = {}
+    for i, values in enumerate(unique):
+        model_path, precision, system, engine, *numbers = values
+        try:
+            configuration = price(ConfigurationKey(model_path, precision.lower(), system, engine.lower(), *map(int, numbers)))
+        except PddplanError as error:
+            failures[i] = str(error).splitlines()[0]
+        else:
+            index[i] = len(configurations)
+            configurations.append(configuration)
+    config = index[codes]
+    law = table["length_law"].astype(str).str.lower().to_numpy() == "fixed"
+    mean = np.where(law, 1.0, RANDOM_LENGTH_MEAN)
+    isl = pd.to_numeric(table["isl"], errors="coerce").to_numpy(float) * mean
+    osl = pd.to_numeric(table["osl"], errors="coerce").to_numpy(float) * mean
+    return ServedRows(
+        config=config,
+        configurations=tuple(configurations),
+        terms=stack([c.terms for c in configurations]),
+        input_tokens=isl,
+        output_tokens=osl,
+        concurrency=pd.to_numeric(table["concurrency"], errors="coerce").fillna(1).to_numpy(float),
+        kv_limit=_kv_limit(configurations, config, isl + osl / 2.0),
+        fixed_lengths=law,
+        reasons=tuple(failures.get(code, "") for code in codes),
+    )
+
+
+MINIMUM_POOL_SHARE = 0.02  # of the GPU: a server that ran had some room, whatever the reserves assumed here
+
+
+def _kv_limit(configurations: list[Configuration], config: NDArray[np.int64], tokens: FloatArray) -> FloatArray:
+    """Requests of ``tokens`` that fit each row's instance; infinite for rows without a configuration."""
+    limit = np.full(len(config), np.inf)
+    for i, c in enumerate(configurations):
+        rows = config == i
+        pool = max(c.kv_pool_bytes, MINIMUM_POOL_SHARE * float(c.chip.hbm_bytes.value or 0.0))
+        limit[rows] = pool / np.maximum(c.cache.bytes_resident(tokens[rows]), 1e-9)
+    return limit
