@@ -12,16 +12,21 @@ from pddplan.errors import InputError, Problem
 def write_atomically(path: str | Path, data: bytes | str, force: bool = False) -> Path:
     """Write ``data`` (text as UTF-8) to a temporary file beside ``path`` and move it there.
 
+    A device or pipe (``/dev/null``, ``/dev/stdout``) is written into: it must not be replaced by a file.
     Raises InputError: the file exists and ``force`` is False, its folder is missing, or the system refuses (permission, full disk).
     """
     target = Path(path)
     if target.is_dir():
         raise InputError(Problem(str(path), "is a folder", "name a file"))
-    if target.exists() and not force:
-        raise InputError(Problem(str(path), "exists already", "name another file, or add --force to overwrite it"))
     content = data.encode() if isinstance(data, str) else data
+    special = target.exists() and not target.is_file()
+    if target.exists() and not special and not force:
+        raise InputError(Problem(str(path), "exists already", "name another file, or add --force to overwrite it"))
     temporary = ""
     try:
+        if special:
+            target.write_bytes(content)
+            return target
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
