@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,19 @@ from pddplan.hardware.types import Chip
 from pddplan.model.catalog import load_model
 from pddplan.model.config import with_weights
 from pddplan.model.kv_cache import kv_cache
+from pddplan.model.memory import Reserves
 from pddplan.model.spec import ModelSpec
 from pddplan.pdd.decode_pool import DecodeTables
 from pddplan.pdd.laws import GRID
 from pddplan.pdd.line import Line
 from pddplan.pdd.plan import Configuration, Settings
 from pddplan.queueing.ggc import Dispatch, WaitingLaw, waiting_law
-from pddplan.scenario.schema import ChipStock, Fabric, Policy, Scenario, Singular
+from pddplan.roofline.speculation import Speculation
+from pddplan.scenario.schema import ChipStock, Fabric, Model, Policy, Scenario, Singular
 from pddplan.scenario.sla import Sla
 from pddplan.stages.profiled import profiled_stage
 from pddplan.stages.protocol import AggregatedStage, KvTransfer
+from pddplan.stages.roofline import roofline_instance
 from pddplan.workload.from_scenario import request_mix
 from pddplan.workload.mix import RequestMix
 
@@ -43,6 +46,7 @@ class Deployment:
     slas: tuple[Sla, ...]
     policy: Policy
     engine: str
+    speculation: Speculation | None = None
 
     @property
     def singular(self) -> Singular | None:
@@ -147,12 +151,26 @@ class PlanContext:
     def _build(self, configuration: Configuration, settings: Settings) -> AggregatedStage:
         deployment = self.deployments[configuration.deployment]
         index, stock = self.stocks[configuration.site, configuration.chip]
-        speculation = self.scenario.each_deployment()[configuration.deployment].model.speculation
-        tokens_per_step = 1.0 if speculation == "none" else (speculation.acceptance_length or 1.0)
         if configuration.profile is not None:
             place = f"sites.{configuration.site}.chips[{index}].profiles[{configuration.profile}]"
-            return profiled_stage(stock.profiles[configuration.profile], place, deployment.kv, tokens_per_step)
-        raise NotImplementedError
+            tokens = deployment.speculation.acceptance_length if deployment.speculation else 1.0
+            return profiled_stage(stock.profiles[configuration.profile], place, deployment.kv, tokens)
+        options = self.scenario.each_deployment()[configuration.deployment].engine_options
+        stage = roofline_instance(
+            deployment.spec,
+            self.chips[configuration.chip],
+            configuration.engine,
+            configuration.parallel,
+            kv_format=deployment.kv_format,
+            prefill_chunk_tokens=settings.prefill_chunk_tokens,
+            tail_packing=settings.tail_packing,
+            speculation=deployment.speculation if configuration.role != "P" else None,
+            role=configuration.role,
+            reserves=Reserves(options.memory_fraction, options.activation, options.cuda_graphs, options.framework),
+        )
+        if options.max_sequences is not None:
+            stage = replace(stage, batch_max=min(stage.batch_max, float(options.max_sequences * configuration.parallel.dp)))
+        return stage
 
     def prefill_rows(self, configuration: Configuration, settings: Settings | None = None) -> StageRows:
         """Prefill of every row of the configuration's deployment, computed once."""
@@ -221,4 +239,14 @@ def _deployment(scenario: Scenario, name: str) -> Deployment:
         slas=tuple(entry.sla for entry in classes.values()),
         policy=given.policy,
         engine=given.engine,
+        speculation=_speculation(given.model),
     )
+
+
+def _speculation(model: Model) -> Speculation | None:
+    if model.speculation == "none":
+        return None
+    if model.speculation.acceptance_length is None:
+        found = f"{model.speculation.measured!r} is not a known table of acceptance lengths"
+        raise InputError(Problem("model.speculation.measured", found, "an acceptance_length", "{draft_tokens: 1, acceptance_length: 1.8}"))
+    return Speculation(model.speculation.draft_tokens, model.speculation.acceptance_length)
