@@ -60,9 +60,7 @@ def _check_buckets(shares: Mapping[str, float], highest: float | None = None) ->
         raise teach(f"a bucket ends at {spans[-1][1]:g}", f"buckets are in per cent and end at {highest:g}", "99-100")
     total = sum(shares.values())
     if abs(total - 1) > 0.0011:
-        raise teach(
-            f"the bucket shares sum to {100 * total:.4g} %", "they must sum to 100 % (0.1 point of rounding is allowed)"
-        )
+        raise teach(f"the bucket shares sum to {100 * total:.4g} %", "they must sum to 100 % (0.1 point of rounding is allowed)")
 
 
 def _check_quantiles(points: Mapping[str, float]) -> None:
@@ -293,16 +291,10 @@ class WorkloadClass(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadClass:
-        laws = [
-            name
-            for name in ("input_tokens", "output_tokens", "hit_rate", "md_hit_rate")
-            if getattr(self, name) is not None
-        ]
+        laws = [name for name in ("input_tokens", "output_tokens", "hit_rate", "md_hit_rate") if getattr(self, name) is not None]
         sources = [name for name in ("sessions", "trace") if getattr(self, name) is not None] + laws[:1]
         if len(sources) != 1:
-            found = (
-                f"{' and '.join(sources)} are given together" if sources else "the class says nothing of its lengths"
-            )
+            found = f"{' and '.join(sources)} are given together" if sources else "the class says nothing of its lengths"
             raise teach(found, "give input_tokens and output_tokens (and hit_rate), or sessions, or trace")
         for name in ("input_tokens", "output_tokens"):
             if laws and getattr(self, name) is None:
@@ -338,7 +330,7 @@ class Demand(Section):
 class Workload(Section):
     """The traffic: named classes, or one trace, or one kind of session; ``rate`` is over all classes.
 
-    rate may be absent only where every class is a trace, which brings its own; arrival_scv is a trace's own, or 1,
+    rate may be absent only where the one class is a trace, which brings its own; arrival_scv is a trace's own, or 1,
     when absent. Shares of classes sum to 1.
     """
 
@@ -353,23 +345,20 @@ class Workload(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Workload:
-        sources = [name for name in ("trace", "sessions") if getattr(self, name) is not None] + (
-            ["classes"] if self.classes else []
-        )
+        sources = [name for name in ("trace", "sessions") if getattr(self, name) is not None] + (["classes"] if self.classes else [])
         if len(sources) != 1:
-            found = (
-                f"{' and '.join(sources)} are given together"
-                if sources
-                else "the workload says nothing of its requests"
-            )
+            found = f"{' and '.join(sources)} are given together" if sources else "the workload says nothing of its requests"
             raise teach(found, "give exactly one of classes, trace, sessions")
         if self.sla is not None and self.classes:
             raise teach("sla stands beside classes", "each class has its own: workload.classes.NAME.sla")
         total = sum(c.share for c in self.classes.values())
         if self.classes and abs(total - 1) > 0.0011:
             raise teach(f"the shares of the classes sum to {total:.4g}", "they must sum to 1 (100 %)")
-        if self.rate is None and any(c.trace is None for c in self.all_classes().values()):
+        of_trace = [c.trace for c in self.all_classes().values() if c.trace is not None]
+        if self.rate is None and (not of_trace or len(self.classes) > 1):
             raise teach("rate is missing", "a workload has a rate", "rate: 10 req/s")
+        if any(trace.scale_rate is not None for trace in of_trace) and (self.rate is not None or len(self.classes) > 1):
+            raise teach("rate and a trace's scale_rate are given together", "give one of them: rate is over all classes")
         return self
 
     def all_classes(self) -> dict[str, WorkloadClass]:

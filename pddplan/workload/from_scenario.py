@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from pddplan.errors import InputError, Problem
 from pddplan.scenario import workload as words
+from pddplan.units import SECONDS_PER_DAY
 from pddplan.workload import laws
+from pddplan.workload.arrivals import demand_profile, measure_arrivals
 from pddplan.workload.demand import DemandProfile
+from pddplan.workload.demand_file import read_windows
 from pddplan.workload.mix import ClassRows, RequestMix, assemble
 from pddplan.workload.parametric import ClassLaws, RankCorrelation, class_rows
+from pddplan.workload.sessions import SessionLaws, session_rows
+from pddplan.workload.trace import Trace
+from pddplan.workload.trace_mix import Cache, LocalRule, trace_hits, trace_rows
+from pddplan.workload.trace_reader import Columns, read_trace
 
 _LEAST_ROWS = 400
 
@@ -83,33 +91,153 @@ def _parametric(given: words.WorkloadClass, rows: int) -> ClassRows:
     return replace(atoms, notes=notes)
 
 
+def _sessions(given: words.Sessions, rows: int) -> ClassRows:
+    def or_inf(value: float | None) -> float:
+        return math.inf if value is None else value
+
+    ttl = or_inf(given.cache_ttl)
+    return session_rows(
+        SessionLaws(
+            turns=length_law(given.turns),
+            first_tokens=length_law(given.first_tokens),
+            growth_tokens=length_law(given.growth_tokens),
+            output_tokens=length_law(given.output_tokens),
+            system_tokens=given.system_tokens,
+            answers_kept=given.answers_kept,
+            think_s=(given.think_time.mean, given.think_time.cv),
+            tool_s=(given.tool_time.mean, given.tool_time.cv),
+            tool_share=given.tool_share,
+            context_max=or_inf(given.context_max),
+            compact_to=given.compact_to,
+            cache_ttl_s=ttl,
+            md_cache_ttl_s=ttl if given.md_cache_ttl is None else given.md_cache_ttl,
+            seed=given.seed,
+        ),
+        rows,
+    )
+
+
+def load_trace(given: words.Trace, base_path: Path) -> Trace:
+    """The file of a scenario's trace. Raises InputError as ``read_trace`` does."""
+    columns = given.columns
+    return read_trace(
+        base_path / given.file,
+        format=given.format,
+        block_tokens=given.block_tokens,
+        columns=None if columns is None else Columns(columns.time, columns.input_tokens, columns.output_tokens),
+        time_unit=given.time_unit,
+        skip_bad=given.skip_bad,
+    )
+
+
+def _cache(limit: words.CacheLimit) -> Cache:
+    return Cache(math.inf if limit.tokens is None else limit.tokens, math.inf if limit.ttl is None else limit.ttl)
+
+
+def _trace_rate(place: str, given: words.Trace, trace: Trace, rate_per_s: float | None) -> float:
+    """Requests/s of a trace class: the workload's, the one it is scaled to, or the recorded one."""
+    if rate_per_s is not None:
+        return rate_per_s
+    if isinstance(given.scale_rate, float) and given.scale_rate > 0:
+        return given.scale_rate
+    if trace.rate_per_s is None:
+        found = f"{trace.name} has no clock of its own (times count from each session's start)"
+        raise InputError(Problem(place, found, "give the rate to plan for", "workload.rate: 10 req/s"))
+    return trace.rate_per_s * (float(given.scale_rate[:-1]) if isinstance(given.scale_rate, str) else 1.0)
+
+
+@dataclass(frozen=True)
+class _Part:
+    rows: ClassRows
+    rate_per_s: float | None = None
+    scv: float = 1.0
+
+
+def _trace(place: str, given: words.Trace, base_path: Path, rate_per_s: float | None, ends_locally: LocalRule | None) -> _Part:
+    trace = load_trace(given, base_path)
+    rate = _trace_rate(place, given, trace, rate_per_s)
+    hits = None
+    if trace.blocks is not None and given.hit_rate is None:
+        hits = trace_hits(
+            trace,
+            p_cache=_cache(given.p_cache),
+            md_cache=_cache(given.p_cache if given.md_cache is None else given.md_cache),
+            keeps_answers=given.md_keeps_answers,
+            ends_locally=ends_locally,
+            rate_per_s=rate,
+        )
+    atoms = trace_rows(
+        trace,
+        rows=given.rows,
+        hits=hits,
+        hit_rate=None if given.hit_rate is None else hit_rate_law(given.hit_rate),
+        md_hit_rate=None if given.md_hit_rate is None else hit_rate_law(given.md_hit_rate),
+    )
+    arrivals = None if trace.session_times else measure_arrivals(trace.time_s)
+    skipped = tuple(f"{s.lines} lines skipped: {s.reason} (first at line {s.first_line})" for s in trace.skipped)
+    notes = trace.notes + skipped
+    if hits is None and given.hit_rate is None:
+        notes += (f"{trace.name} has no block hashes and the scenario no hit_rate: every prompt counts as uncached",)
+    return _Part(replace(atoms, notes=notes), rate, 1.0 if arrivals is None else arrivals.scv)
+
+
 def _profile(demand: words.Demand, base_path: Path) -> DemandProfile:
     quantile = 1.0 if demand.size_for == "peak" else words.quantile_level(demand.size_for)
-    assert demand.hourly is not None
-    return DemandProfile(np.array(demand.hourly), 86400.0 / len(demand.hourly), quantile)
+    if demand.hourly is not None:
+        return DemandProfile(np.array(demand.hourly), SECONDS_PER_DAY / len(demand.hourly), quantile)
+    assert demand.file is not None
+    path = base_path / demand.file
+    if demand.format == "servegen" or (demand.format == "auto" and ".tar" in path.name):
+        profile = read_windows(path, quantile)
+    else:
+        trace = load_trace(
+            words.Trace(file=demand.file, format=demand.format, columns=demand.columns, time_unit=demand.time_unit), base_path
+        )
+        if trace.session_times:
+            found = f"{trace.name} has no clock of its own"
+            raise InputError(Problem("workload.demand.file", found, "a profile needs a trace with one, or hourly factors"))
+        profile = demand_profile(trace.time_s, demand.window, quantile)
+    return profile if demand.rate_is == "mean" else profile.scaled(1.0 / profile.peak_to_mean)
 
 
-def request_mix(workload: words.Workload, *, base_path: Path) -> RequestMix:
+def request_mix(workload: words.Workload, *, base_path: Path, ends_locally: LocalRule | None = None) -> RequestMix:
     """The mix that ``workload`` describes; files in it are relative to ``base_path``.
 
+    ends_locally: which requests of a trace end on RLD, so that MD's cache never holds them (none when absent).
     Raises InputError with the path of every class that cannot be built.
     """
     classes = workload.all_classes()
-    total = sum(given.share for given in classes.values())
-    parts: list[tuple[str, float, ClassRows]] = []
+    parts: dict[str, _Part] = {}
     problems: list[Problem] = []
     for name, given in classes.items():
-        rows = max(_LEAST_ROWS, round(workload.rows * given.share / total))
+        place = f"workload.classes.{name}" if workload.classes else f"workload.{name}"
+        rows = max(_LEAST_ROWS, round(workload.rows * given.share))
+        rate = None if workload.rate is None else workload.rate * given.share
         try:
-            parts.append((name, given.share, _parametric(given, rows)))
+            if given.trace is not None:
+                parts[name] = _trace(place, given.trace, base_path, rate, ends_locally)
+            else:
+                parts[name] = _Part(_parametric(given, rows) if given.sessions is None else _sessions(given.sessions, rows))
+        except InputError as error:
+            problems.extend(error.problems)
         except ValueError as error:
-            problems.append(Problem(f"workload.classes.{name}", str(error), "change the law so that it holds some mass"))
+            problems.append(Problem(place, str(error), "change the law so that it holds some mass"))
+    demand = None
+    if workload.demand is not None:
+        try:
+            demand = _profile(workload.demand, base_path)
+        except InputError as error:
+            problems.extend(error.problems)
+        except ValueError as error:
+            problems.append(Problem("workload.demand", str(error), "give factors over 0, a longer trace or a shorter window"))
     if problems:
         raise InputError(problems)
-    assert workload.rate is not None
+    scv = sum(given.share * parts[name].scv for name, given in classes.items())
+    rate = workload.rate if workload.rate is not None else next(iter(parts.values())).rate_per_s
+    assert rate is not None
     return assemble(
-        parts,
-        rate_per_s=workload.rate,
-        arrival_scv=1.0 if workload.arrival_scv is None else workload.arrival_scv,
-        demand=None if workload.demand is None else _profile(workload.demand, base_path),
+        [(name, given.share, parts[name].rows) for name, given in classes.items()],
+        rate_per_s=rate,
+        arrival_scv=scv / sum(given.share for given in classes.values()) if workload.arrival_scv is None else workload.arrival_scv,
+        demand=demand,
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pddplan.workload.demand import DemandProfile
+from pddplan.workload.hit_curve import HitCurve
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -27,7 +28,8 @@ class RequestMix:
     mean_rate_per_s: requests/s over the day (money is counted over it). turns_per_task: mean model calls per agent
     task of each class (1 for plain requests), shape (classes,). demand: the profile of the day, when one is given.
     task_turns: turns of a task as equally likely quantiles, one array per class (empty: all tasks are turns_per_task
-    long). pause_s_per_turn: mean time per turn spent outside the servers (tools), shape (classes,).
+    long). pause_s_per_turn: mean time per turn spent outside the servers (tools), shape (classes,). md_curves: hit rate
+    over the capacity of MD's cache, for the classes whose source tells it.
     """
 
     input_tokens: FloatArray
@@ -45,6 +47,7 @@ class RequestMix:
     demand: DemandProfile | None = None
     task_turns: tuple[FloatArray, ...] = ()
     pause_s_per_turn: tuple[float, ...] = ()
+    md_curves: tuple[HitCurve | None, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -67,6 +70,7 @@ class ClassRows:
     turns_per_task: float = 1.0
     task_turns: FloatArray | None = None
     pause_s_per_turn: float = 0.0
+    md_curve: HitCurve | None = None
     notes: tuple[str, ...] = ()
 
     def merged(self) -> ClassRows:
@@ -117,4 +121,5 @@ def assemble(
         demand=demand,
         task_turns=tuple(np.empty(0) if part.task_turns is None else part.task_turns for part in rows),
         pause_s_per_turn=tuple(part.pause_s_per_turn for part in rows),
+        md_curves=tuple(part.md_curve for part in rows),
     )

@@ -6,43 +6,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from pddplan.workload.hit_curve import HitCurve
 from pddplan.workload.trace import BlockRuns, IntArray, Trace
 
 FloatArray = NDArray[np.float64]
 _IDLE_EDGES_S = np.logspace(-3, 8, 11 * 64 + 1)
 _CURVE_POINTS = 257
-
-
-@dataclass(frozen=True)
-class HitCurve:
-    """Token-weighted hit rate of an LRU prefix cache over its capacity.
-
-    capacity_tokens, hit_rate: shape (points,), both rising. idle_s: for session traces the idle time after which a cache
-    of that capacity has lost a block, shape (points,).
-    """
-
-    capacity_tokens: FloatArray
-    hit_rate: FloatArray
-    idle_s: FloatArray | None = None
-
-    def at(self, capacity_tokens: ArrayLike) -> FloatArray:
-        """Hit rate at any capacity, straight between points, flat beyond the last."""
-        return np.asarray(np.interp(capacity_tokens, self.capacity_tokens, self.hit_rate))
-
-    def capacity_for(self, hit_rate: float) -> float:
-        """Least capacity in tokens that reaches ``hit_rate``; inf when none does."""
-        if hit_rate > self.hit_rate[-1]:
-            return math.inf
-        return float(np.interp(hit_rate, self.hit_rate, self.capacity_tokens))
-
-    def idle_at(self, capacity_tokens: float) -> float:
-        """Idle time in s that a cache of this capacity bears (session traces); inf beyond the last point."""
-        assert self.idle_s is not None
-        if capacity_tokens >= self.capacity_tokens[-1]:
-            return math.inf
-        return float(np.interp(capacity_tokens, self.capacity_tokens, self.idle_s))
 
 
 @dataclass(frozen=True)
@@ -143,7 +114,7 @@ def cache_hits(
     by_distance, leading = _stack_pass(sequence, np.array([int(capacity_blocks)]), ttl_s)
     hit_rate = np.cumsum(by_distance) / sequence.input_tokens.sum()
     points = _curve_blocks(sequence.blocks.distinct)
-    curve = HitCurve(points * float(sequence.block_tokens), hit_rate[points])
+    curve = HitCurve(np.asarray(points * float(sequence.block_tokens)), hit_rate[points])
     return CacheHits(sequence.cached_tokens(leading[:, 0]), curve)
 
 

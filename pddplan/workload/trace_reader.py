@@ -29,6 +29,7 @@ TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 DEFAULT_BLOCK_TOKENS = {"mooncake": 512, "sessions": 64}
 _BLOCK_SIZES = (512, 64, 16, 32, 128, 256, 1024, 2048, 4096, 8, 4, 2, 1)
 _LARGEST_TOKENS = 10**9
+_LARGEST_TIME = 1e15
 _COLUMN_NAMES = {
     "time": ("timestamp", "time", "arrival_time", "arrival_timestamp", "arrived_at", "arrival", "start_time"),
     "input_tokens": (
@@ -98,7 +99,7 @@ def _told_format(line: str) -> Format:
 def _object(number: int, line: str, bad: BadLines) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         bad.add(number, "not JSON", f"is not JSON ({error})", "each line is one JSON object")
         return None
     if type(row) is not dict:
@@ -132,8 +133,8 @@ def _tokens(number: int, name: str, value: Any, least: int, bad: BadLines) -> in
 
 def _time(number: int, name: str, value: Any, least: float, bad: BadLines) -> float | None:
     """A time that does not go back before ``least``, or None after noting the fault."""
-    if type(value) not in (int, float) or not math.isfinite(value):
-        bad.add(number, f"{name} is no number", f"{name} is {value!r}", f"{name} is a finite number", "1500")
+    if type(value) not in (int, float) or not -_LARGEST_TIME < value < _LARGEST_TIME:
+        bad.add(number, f"{name} is no number", f"{name} is {value!r:.80}", f"{name} is a finite number", "1500")
     elif value < 0:
         bad.add(number, f"{name} is negative", f"{name} is {value!r}", "times count up from 0")
     elif value < least:
@@ -141,6 +142,22 @@ def _time(number: int, name: str, value: Any, least: float, bad: BadLines) -> fl
     else:
         return float(value)
     return None
+
+
+def _request(
+    number: int, row: dict[str, Any], time_name: str, after: float, least_output: int, bad: BadLines
+) -> tuple[int, int, float] | None:
+    """Input tokens, output tokens and time of a row, or None after noting its fault."""
+    for name in (time_name, "input_length", "output_length"):
+        if name not in row:
+            _missing(number, name, list(row), bad)
+            return None
+    length = _tokens(number, "input_length", row["input_length"], 1, bad)
+    output = _tokens(number, "output_length", row["output_length"], least_output, bad) if length is not None else None
+    if length is None or output is None:
+        return None
+    time = _time(number, time_name, row[time_name], after, bad)
+    return None if time is None else (length, output, time)
 
 
 def _read_mooncake(lines: Lines, bad: BadLines, second: float) -> Trace:
@@ -155,26 +172,20 @@ def _read_mooncake(lines: Lines, bad: BadLines, second: float) -> Trace:
         row = _object(number, line, bad)
         if row is None:
             continue
-        absent = [name for name in ("timestamp", "input_length", "output_length") if name not in row]
-        if absent:
-            _missing(number, absent[0], list(row), bad)
+        request = _request(number, row, "timestamp", last, 1, bad)
+        if request is None:
             continue
-        length = _tokens(number, "input_length", row["input_length"], 1, bad)
-        output = _tokens(number, "output_length", row["output_length"], 1, bad) if length is not None else None
-        time = _time(number, "timestamp", row["timestamp"], last, bad) if output is not None else None
-        if time is None:
-            continue
-        blocks = row.get("hash_ids")
+        length, output, time = request
+        given = row.get("hash_ids")
         if hashed is None:
-            hashed = blocks is not None
-        if hashed != (blocks is not None):
+            hashed = given is not None
+        if hashed != (given is not None):
             _missing(number, "hash_ids", [key for key in row if key != "hash_ids"], bad)
             continue
         if hashed:
-            if not _plain_ids(blocks):
-                blocks = _dense_ids(number, blocks, outside, bad)
-                if blocks is None:
-                    continue
+            blocks = given if _plain_ids(given) else _dense_ids(number, given, outside, bad)
+            if blocks is None:
+                continue
             if len(blocks) > length:
                 _too_many_blocks(number, len(blocks), length, bad)
                 continue
@@ -231,27 +242,27 @@ def _read_sessions(lines: Lines, bad: BadLines, second: float) -> Trace:
         row = _object(number, line, bad)
         if row is None:
             continue
-        absent = [name for name in ("session", "t", "input_length", "output_length", "hash_runs") if name not in row]
-        if absent:
-            _missing(number, absent[0], list(row), bad)
+        for key in ("session", "hash_runs"):
+            if key not in row:
+                _missing(number, key, list(row), bad)
+        if "session" not in row or "hash_runs" not in row:
             continue
         name = row["session"]
         if type(name) not in (str, int) or name == "":
-            bad.add(number, "session is no name", f"session is {name!r}", "session is a name", '"trace_0001"')
+            bad.add(number, "session is no name", f"session is {name!r:.80}", "session is a name", '"trace_0001"')
             continue
         index = sessions.get(str(name), len(sessions))
-        length = _tokens(number, "input_length", row["input_length"], 1, bad)
-        output = _tokens(number, "output_length", row["output_length"], 0, bad) if length is not None else None
-        time = _time(number, "t", row["t"], last.get(index, 0.0), bad) if output is not None else None
-        if length is None or output is None or time is None or not _good_runs(number, row["hash_runs"], length, bad):
+        request = _request(number, row, "t", last.get(index, 0.0), 0, bad)
+        if request is None or not _good_runs(number, row["hash_runs"], request[0], bad):
             continue
+        length, output, time = request
         sessions[str(name)] = index
         last[index] = time
         empty_answers += output == 0
         pause = row.get("think_time")
-        pause_s = float(pause) * second if type(pause) in (int, float) and 0 <= pause < math.inf else math.nan
+        pause_s = pause * second if isinstance(pause, int | float) and 0 <= pause < _LARGEST_TIME else math.nan
         prefix = sum(v for k in ("session_tool_tokens", "session_system_tokens") if type(v := row.get(k)) is int and v > 0)
-        rows.append((index, time * second, length, output, row.get("stop") == "end_turn", pause_s, min(prefix, length)))
+        rows.append((index, time * second, length, output, row.get("stop", "tool_use") != "tool_use", pause_s, min(prefix, length)))
         runs.append(row["hash_runs"])
     skipped = bad.settle(len(rows))
     order = sorted(range(len(rows)), key=lambda i: rows[i][0])
@@ -306,10 +317,10 @@ def _session_runs(session: IntArray, runs: Sequence[Sequence[Sequence[int]]]) ->
             high = max(high, end)
             place[index, first] = base + first - low
         base += high - low
-    first = [place[index, f] for index, parts in zip(session.tolist(), runs, strict=True) for f, _ in parts]
-    count = [c for parts in runs for _, c in parts]
+    firsts = [place[index, f] for index, parts in zip(session.tolist(), runs, strict=True) for f, _ in parts]
+    counts = [c for parts in runs for _, c in parts]
     offset = np.concatenate(([0], np.cumsum([len(parts) for parts in runs])))
-    return BlockRuns(np.array(first, dtype=np.int64), np.array(count, dtype=np.int64), offset.astype(np.int64), base)
+    return BlockRuns(np.array(firsts, dtype=np.int64), np.array(counts, dtype=np.int64), offset.astype(np.int64), base)
 
 
 def _read_csv(lines: Lines, bad: BadLines, columns: Columns | None, time_unit: str | None) -> Trace:
