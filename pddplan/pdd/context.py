@@ -13,6 +13,7 @@ from pddplan.economics.gpu_price import gpu_price
 from pddplan.errors import InputError, Problem
 from pddplan.hardware.catalog import load_chip
 from pddplan.hardware.types import Chip
+from pddplan.model.acceptance import acceptance_length
 from pddplan.model.catalog import load_model
 from pddplan.model.config import with_weights
 from pddplan.model.kv_cache import kv_cache
@@ -246,7 +247,7 @@ def _deployment(scenario: Scenario, name: str) -> Deployment:
 def _speculation(model: Model) -> Speculation | None:
     if model.speculation == "none":
         return None
-    if model.speculation.acceptance_length is None:
-        found = f"{model.speculation.measured!r} is not a known table of acceptance lengths"
-        raise InputError(Problem("model.speculation.measured", found, "an acceptance_length", "{draft_tokens: 1, acceptance_length: 1.8}"))
-    return Speculation(model.speculation.draft_tokens, model.speculation.acceptance_length)
+    accepted = model.speculation.acceptance_length
+    if accepted is None:
+        accepted = acceptance_length(model.speculation.measured or model.name, model.speculation.draft_tokens)
+    return Speculation(model.speculation.draft_tokens, accepted)
