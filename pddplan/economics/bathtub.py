@@ -17,7 +17,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pddplan.economics.hit_curve import TAIL, HitCurve, Valley
+from pddplan.economics.benefit_curve import TAIL, BenefitCurve, Valley
 from pddplan.economics.tokens import MILLION, TokenPrices
 from pddplan.errors import InputError, Problem
 
@@ -47,7 +47,7 @@ class Mechanistic:
         per_input = (1 - h) * self.prices.miss + h * self.prices.hit
         return (self.input_tokens * per_input + self.output_tokens * self.prices.output) / MILLION
 
-    def curve(self, hit_rate: ArrayLike) -> HitCurve:
+    def curve(self, hit_rate: ArrayLike) -> BenefitCurve:
         """The form on a grid of hit rates, shape (points,)."""
         h = np.asarray(hit_rate, dtype=np.float64)
         L = self.input_tokens
@@ -64,7 +64,7 @@ class Mechanistic:
         gpu_s: FloatArray = np.sum(list(seconds.values()), axis=0)
         price_per_s = self.price_per_gpu_h / 3600.0
         ttft: FloatArray = gpu_s - self.fixed_s
-        return HitCurve(h, self.revenue(h), {name: value * price_per_s for name, value in seconds.items()}, gpu_s, ttft)
+        return BenefitCurve(h, self.revenue(h), {name: value * price_per_s for name, value in seconds.items()}, gpu_s, ttft)
 
     def benefit(self, hit_rate: ArrayLike) -> FloatArray:
         """V(h) / (T(h) x price)."""
@@ -102,7 +102,7 @@ class Mechanistic:
         return Valley(bottom, 0.0, edge if edge <= 1 else None, depth)
 
 
-def losing_price_ratio(curve: HitCurve, hit_rate: float, prices: TokenPrices, input_tokens: float, output_tokens: float) -> float:
+def losing_price_ratio(curve: BenefitCurve, hit_rate: float, prices: TokenPrices, input_tokens: float, output_tokens: float) -> float:
     """Cached over uncached price below which a rise of the hit rate at ``hit_rate`` loses benefit.
 
     d V / dh / V = d T / dh / T solved for d, with tau = -T'(h) / T(h) from the curve and w = O p_out / (L p):

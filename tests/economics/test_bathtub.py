@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from pddplan.economics.bathtub import Empirical, Mechanistic, losing_price_ratio
-from pddplan.economics.hit_curve import TAIL, HitCurve, classify, singular_points
+from pddplan.economics.benefit_curve import TAIL, BenefitCurve, classify, singular_points
 from pddplan.economics.tokens import TokenPrices
 from pddplan.errors import InputError
 
@@ -191,7 +191,7 @@ def test_prices_and_time_units_only_scale_the_benefit() -> None:
 
 def test_small_wiggles_are_no_dips() -> None:
     noise = 1 + 0.002 * np.sin(40 * GRID)
-    curve = HitCurve(GRID, noise * (1 + GRID), {"prefill work": np.ones(GRID.size)}, np.ones(GRID.size), np.ones(GRID.size))
+    curve = BenefitCurve(GRID, noise * (1 + GRID), {"prefill work": np.ones(GRID.size)}, np.ones(GRID.size), np.ones(GRID.size))
     assert classify(curve).shape == "rising"
     with pytest.raises(InputError):
-        classify(HitCurve(GRID[:2], GRID[:2], {"a": GRID[:2]}, GRID[:2], GRID[:2]))
+        classify(BenefitCurve(GRID[:2], GRID[:2], {"a": GRID[:2]}, GRID[:2], GRID[:2]))

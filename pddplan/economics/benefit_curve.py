@@ -24,7 +24,7 @@ SMALLEST_DIP = 0.001
 
 
 @dataclass(frozen=True)
-class HitCurve:
+class BenefitCurve:
     """A deployment over the hit rate; every array has shape (points,), ``hit_rate`` rising from 0 to 1 (or just under).
 
     revenue: per request. terms: cost per request by what causes it. gpu_s: GPU-seconds per request, P and D together at a free
@@ -57,16 +57,16 @@ class HitCurve:
         """Requests/s per currency per hour."""
         return 1.0 / self.cost / 3600.0
 
-    def without_bend(self, term: str) -> HitCurve:
+    def without_bend(self, term: str) -> BenefitCurve:
         """The curve with one term replaced by the straight line between its ends."""
         h, value = self.hit_rate, self.terms[term]
         chord = value[0] + (value[-1] - value[0]) * (h - h[0]) / (h[-1] - h[0])
-        return HitCurve(h, self.revenue, {**self.terms, term: chord}, self.gpu_s, self.ttft_s)
+        return BenefitCurve(h, self.revenue, {**self.terms, term: chord}, self.gpu_s, self.ttft_s)
 
-    def without(self, term: str) -> HitCurve:
+    def without(self, term: str) -> BenefitCurve:
         """The curve with one term taken away."""
         terms = {name: value for name, value in self.terms.items() if name != term}
-        return HitCurve(self.hit_rate, self.revenue, terms, self.gpu_s, self.ttft_s)
+        return BenefitCurve(self.hit_rate, self.revenue, terms, self.gpu_s, self.ttft_s)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Classification:
         return self.underlying == "valley"
 
 
-def classify(curve: HitCurve, noticeable: float = NOTICEABLE_DIP) -> Classification:
+def classify(curve: BenefitCurve, noticeable: float = NOTICEABLE_DIP) -> Classification:
     """Class of the curve.
 
     sawtooth: packing the tails would save 1 % or more at some whole number of chunks, or (without a tail term) several dips.
@@ -124,7 +124,7 @@ def classify(curve: HitCurve, noticeable: float = NOTICEABLE_DIP) -> Classificat
     return Classification(underlying, term, valley, underlying)
 
 
-def _largest_tooth(curve: HitCurve) -> float:
+def _largest_tooth(curve: BenefitCurve) -> float:
     """Largest share of the cost that the tail drops by from one point to the next, before the last (all is cached there)."""
     tail, cost = curve.terms[TAIL], curve.cost
     return float(np.max((tail[:-2] - tail[1:-1]) / cost[:-2]))
@@ -164,7 +164,7 @@ def _dips(benefit: FloatArray, wall: float) -> list[int]:
     return dips
 
 
-def _valley(curve: HitCurve) -> Valley:
+def _valley(curve: BenefitCurve) -> Valley:
     h, benefit = curve.hit_rate, curve.benefit
     lowest = min(_dips(benefit, SMALLEST_DIP), key=lambda i: float(benefit[i]))
     bottom, value = _parabola(h, benefit, lowest)
@@ -191,7 +191,7 @@ def _parabola(h: FloatArray, benefit: FloatArray, i: int) -> tuple[float, float]
     return float(h[i]) + step, float(c + b * step + a * step**2)
 
 
-def _bending_term(curve: HitCurve, noticeable: float) -> str:
+def _bending_term(curve: BenefitCurve, noticeable: float) -> str:
     """The cost term whose bend makes the valley: straightened, the valley goes or shrinks most."""
 
     def depth_left(term: str) -> float:
@@ -201,7 +201,7 @@ def _bending_term(curve: HitCurve, noticeable: float) -> str:
     return max(curve.terms, key=depth_left)
 
 
-def _slope_term(curve: HitCurve, shape: Shape) -> str:
+def _slope_term(curve: BenefitCurve, shape: Shape) -> str:
     """Rising: prefill work saved outruns the discount. Falling: what hits do not save (decode), or else the discount itself."""
     if shape == "rising":
         return "prefill work"
