@@ -162,18 +162,26 @@ def test_line_with_cap_and_pool_agrees_with_simpy() -> None:
     np.testing.assert_allclose(predicted, np.quantile(judged[n // 10 :], QUANTILES), rtol=0.10)
 
 
+def test_shared_recursion_gives_every_customer_the_time_of_simpy() -> None:
+    rng = np.random.default_rng(41)
+    gaps, sizes = rng.exponential(1 / 8.5, 5000), rng.lognormal(-0.5, 1.0, 5000)
+    rates = np.minimum(1.0, 10.0 / np.maximum(np.arange(15), 1))
+    waits, served = _recursion.shared_times(gaps, sizes, rates)
+    np.testing.assert_allclose(waits + served, shared_simpy(gaps, sizes, lambda k: float(rates[k]), 14), rtol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("c", [1.0, 4.5, 30.0])
 @pytest.mark.parametrize("rho", [0.5, 0.8, 0.9])
 @pytest.mark.parametrize("cv", [0.5, 1.0, 1.5])
-def test_line_agrees_with_simpy(c: float, rho: float, cv: float) -> None:
+def test_line_agrees_with_long_recursions(c: float, rho: float, cv: float) -> None:
     sizes, weights = lognormal(cv)
     rng = np.random.default_rng(17)
     predicted = GRID.quantile(ps.line(rho * c, sizes, weights, c, 1.0).time_cdf(sizes, weights, GRID), QUANTILES)
-    n = 150_000
-    drawn = sizes[rng.integers(0, sizes.size, n)]
-    judged = shared_simpy(rng.exponential(1 / (rho * c), n), drawn, lambda k: min(1.0, c / k), np.inf)
-    np.testing.assert_allclose(predicted, np.quantile(judged[n // 10 :], QUANTILES), rtol=0.10)
+    drawn = sizes[rng.integers(0, sizes.size, 3_000_000)]
+    rates = np.minimum(1.0, c / np.maximum(np.arange(20_000), 1))
+    waits, served = _recursion.shared_times(rng.exponential(1 / (rho * c), drawn.size), drawn, rates)
+    np.testing.assert_allclose(predicted, np.quantile((waits + served)[300_000:], QUANTILES), rtol=0.10)
 
 
 @pytest.mark.parametrize("most", [30, 400])
