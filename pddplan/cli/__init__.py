@@ -39,6 +39,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "trace": ("trace", "Data", "Measure a trace: rates, lengths, prefix hits, cache curve."),
 }
 
+INTERRUPTED = 130
+
 
 class _Lazy(TyperCommand):
     """Stands for a command in the help page; turns into the real one when its arguments are parsed."""
@@ -115,6 +117,8 @@ def run(args: list[str]) -> int:
     usage_errors: tuple[Any, ...] = tuple(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
     try:
         result = app(args, prog_name="pddplan", standalone_mode=False)
+        if result == INTERRUPTED:
+            raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
     except PddplanError as error:
         return _say(str(error), error.exit_code)
@@ -122,8 +126,8 @@ def run(args: list[str]) -> int:
         context = getattr(error, "ctx", None)
         hint = f" (see '{context.command_path} --help')" if context is not None else ""
         return _say(f"{error.format_message()}{hint}", 2)
-    except (KeyboardInterrupt, typer.Abort) as stop:
-        return _say(f"interrupted{f': {stop}' if str(stop) else ''}; files already finished are kept, none is half written", 130)
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("interrupted; files already finished are kept, none is half written", INTERRUPTED)
     except BrokenPipeError:
         return _give_up_stdout()
     except OSError as error:
