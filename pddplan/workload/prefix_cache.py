@@ -107,9 +107,10 @@ def cache_hits(
     the rate of touches times the mean of min(idle time to the next touch, T).
     """
     if sequence.session_times:
-        curve = _session_curve(sequence, 1.0 if rate_per_s is None else rate_per_s)
-        keep_s = min(ttl_s, curve.idle_at(capacity_tokens))
-        return CacheHits(sequence.cached_tokens(_idle_pass(sequence, keep_s)[4][:, 0]), curve)
+        curve, leading = _session_pass(sequence, 1.0 if rate_per_s is None else rate_per_s, ttl_s)
+        if (keep_s := curve.idle_at(capacity_tokens)) < ttl_s:
+            _, leading = _session_pass(sequence, 1.0, keep_s)
+        return CacheHits(sequence.cached_tokens(leading), curve)
     capacity_blocks = min(capacity_tokens / sequence.block_tokens, float(sequence.blocks.distinct))
     by_distance, leading = _stack_pass(sequence, np.array([int(capacity_blocks)]), ttl_s)
     hit_rate = np.cumsum(by_distance) / sequence.input_tokens.sum()
@@ -141,7 +142,8 @@ def _stack_pass(sequence: CacheSequence, capacities: IntArray, ttl_s: float) -> 
     return by_distance, leading
 
 
-def _idle_pass(sequence: CacheSequence, ttl_s: float) -> tuple[FloatArray, FloatArray, FloatArray, int, IntArray]:
+def _session_pass(sequence: CacheSequence, rate_per_s: float, ttl_s: float) -> tuple[HitCurve, IntArray]:
+    """Curve of a cache shared by sessions at ``rate_per_s``, and leading blocks of each request at ``ttl_s``."""
     from pddplan.workload import _kernels
 
     blocks = sequence.blocks
@@ -149,19 +151,14 @@ def _idle_pass(sequence: CacheSequence, ttl_s: float) -> tuple[FloatArray, Float
         blocks.first, blocks.count, blocks.offset, sequence.lookup_end, sequence.input_tokens, sequence.block_tokens,
         sequence.enters, sequence.time_s, np.array([ttl_s]), blocks.distinct, _IDLE_EDGES_S,
     )  # fmt: skip
-    return by_idle, reuses, idle_sum, touches, leading
-
-
-def _session_curve(sequence: CacheSequence, rate_per_s: float) -> HitCurve:
-    by_idle, reuses, idle_sum, touches, _ = _idle_pass(sequence, math.inf)
-    per_second = rate_per_s / sequence.input_tokens.size
     longer = touches - np.cumsum(reuses[:-1])
     block_seconds = np.cumsum(idle_sum[:-1]) + longer * _IDLE_EDGES_S
-    hit_rate = np.cumsum(by_idle[:-1]) / sequence.input_tokens.sum()
-    capacity = per_second * block_seconds * sequence.block_tokens
-    used = min(int(np.searchsorted(hit_rate, hit_rate[-1])) + 1, hit_rate.size)
-    return HitCurve(
+    rates = np.cumsum(by_idle[:-1]) / sequence.input_tokens.sum()
+    capacity = rate_per_s / sequence.input_tokens.size * block_seconds * sequence.block_tokens
+    used = min(int(np.searchsorted(rates, rates[-1])) + 1, rates.size)
+    curve = HitCurve(
         np.concatenate(([0.0], capacity[:used])),
-        np.concatenate(([0.0], hit_rate[:used])),
+        np.concatenate(([0.0], rates[:used])),
         np.concatenate(([0.0], _IDLE_EDGES_S[:used])),
     )
+    return curve, leading[:, 0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from pddplan.workload.mix import ClassRows
 
@@ -127,14 +128,19 @@ def _rake(weight: FloatArray, shares: list[FloatArray], bins: list[IntArray]) ->
 def _calibrate(weight: FloatArray, shares: list[FloatArray], bins: list[IntArray], table: FloatArray, means: FloatArray) -> FloatArray:
     """Least relative change of the weights that gives every bin its share and every column its mean, none under a tenth."""
     scale = np.maximum(means, 1e-9)
-    moments = np.concatenate([np.eye(share.size)[bin_of].T for share, bin_of in zip(shares, bins, strict=True)])
-    moments = np.concatenate((moments, table / scale[:, None]))
+    atoms = weight.size
+    indicators = [
+        sparse.csr_array((np.ones(atoms), (bin_of, np.arange(atoms))), (share.size, atoms))
+        for share, bin_of in zip(shares, bins, strict=True)
+    ]
+    moments = sparse.vstack([*indicators, sparse.csr_array(table / scale[:, None])]).tocsr()
     wanted = np.concatenate([*shares, means / scale])
     floor = 0.1 * weight
     for _ in range(_CALIBRATION_ROUNDS):
-        shift = np.linalg.lstsq((moments * weight) @ moments.T, wanted - moments @ weight, rcond=1e-12)[0]
-        weight = weight * (1 + shift @ moments)
-        if np.all(weight >= floor):
+        gram = sparse.csr_array((moments * weight) @ moments.T).toarray()
+        gram[np.diag_indices_from(gram)] += 1e-11  # the bins of every partition sum to the same 1: the system has slack
+        weight = weight * (1 + np.linalg.solve(gram, wanted - moments @ weight) @ moments)
+        if np.all(weight >= floor) and np.abs(moments @ weight - wanted).max() < 1e-9:
             break
         weight = np.maximum(weight, floor)
     return np.asarray(weight / weight.sum(), dtype=np.float64)
