@@ -11,7 +11,7 @@ class Traits:
 
     gated: FFN has gate, up and down (else up and down). norms: RMS or layer norms per block, each ``hidden`` wide
     (``norm_bias`` doubles them). tied: default of tie_word_embeddings. sliding_default: layers that a bare
-    ``sliding_window`` caps ("all", "none", "even", or "N:1" windows to full).
+    ``sliding_window`` caps ("all", "even", "N:1" windows to full, or "none": only where use_sliding_window asks for it).
     """
 
     gated: bool = True
@@ -31,8 +31,8 @@ class Traits:
 
 _LLAMA = Traits()
 _GPT = Traits(gated=False, qkv_bias=True, o_bias=True, ffn_bias=True, norm_bias=True, tied=True, learned_positions=True)
-_QWEN2 = Traits(qkv_bias=True)
-_QWEN3 = Traits(qk_norm="head")
+_QWEN2 = Traits(qkv_bias=True, sliding_default="none")
+_QWEN3 = Traits(qk_norm="head", sliding_default="none")
 _DEEPSEEK = Traits(sliding_default="none")
 _GEMMA3 = Traits(qk_norm="head", norms=4, tied=True, sliding_default="5:1")
 
@@ -42,6 +42,10 @@ TRAITS: dict[str, Traits] = {
     "mixtral": _LLAMA,
     "nemotron-nas": _LLAMA,
     "deci": _LLAMA,
+    "jamba": _LLAMA,
+    "minimax_text_01": _LLAMA,
+    "granitemoehybrid": _LLAMA,
+    "falcon_h1": _LLAMA,
     "llama4_text": replace(_LLAMA, sliding_default="3:1"),
     "granite": _LLAMA,
     "granitemoe": _LLAMA,
@@ -85,7 +89,7 @@ TRAITS: dict[str, Traits] = {
     "kimi_k2": _DEEPSEEK,
     "kimi_linear": _DEEPSEEK,
     "glm_moe_dsa": _DEEPSEEK,
-    "longcat_flash": replace(_DEEPSEEK, validated=False),
+    "longcat_flash": _DEEPSEEK,
     "bailing_hybrid": replace(_DEEPSEEK, validated=False),
     "nemotron_h": Traits(gated=False, norms=1),
     "nemotron": Traits(gated=False, norm_bias=True),

@@ -64,7 +64,7 @@ def resolve(name: str) -> str:
     near = difflib.get_close_matches(wanted.rpartition("/")[2], short_names, n=4, cutoff=0.4)
     names = ", ".join(shipped for short in near for shipped in by_short[short]) or "see `pddplan models list`"
     raise InputError(
-        Problem("model.name", f"{name} is not a shipped model and no such file", f"a path to a config.json, or a shipped name; nearest: {names}")
+        Problem("model.name", f"{name}: no shipped model and no such file", f"a config.json, or a shipped name; nearest: {names}")
     )
 
 

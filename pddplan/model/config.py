@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pddplan.errors import InputError, Problem
 from pddplan.model.architectures import Traits, traits_of
+from pddplan.model.attention_layers import compressed
 from pddplan.model.ffn_layers import moe, read_moe
 from pddplan.model.geometry import POSITIONS, Geometry
 from pddplan.model.layer_plan import build_layers, single_mixers
@@ -25,7 +26,7 @@ from pddplan.model.quantization import (
     read_scheme,
 )
 from pddplan.model.reading import Keys
-from pddplan.model.spec import Gemm, Layer, ModelSpec, WeightGroup
+from pddplan.model.spec import WEIGHT_GROUPS, Gemm, Layer, ModelSpec, WeightGroup
 from pddplan.model.vision import vision_params
 
 KV_FORMATS_V4 = ("fp8_ds_mla", "nominal", "mxfp4_keys", "bf16", "fp8")
@@ -164,8 +165,6 @@ def _mtp(keys: Keys, traits: Traits, g: Geometry, layers: tuple[Layer, ...]) -> 
         last = cached[-1] if cached else layers[-1]
         ratios = keys.get("compress_ratios")
         if ratios is not None:
-            from pddplan.model.attention_layers import compressed
-
             last = Layer(compressed(keys, g, int(ratios[-1])), layers[-1].ffn)
         shape = read_moe(keys, g)
         made = (Layer(last.attention, moe(keys, traits, g, shape) if shape else last.ffn),)
@@ -198,10 +197,10 @@ def _precisions(
         count(head, module_names(head, None))
     bits: dict[WeightGroup, float] = {}
     dtypes: dict[WeightGroup, str] = {}
-    for group in ("attention", "dense_ffn", "shared_experts", "experts", "router", "embedding", "lm_head", "norm", "indexer"):
-        tally = counted.get(cast(WeightGroup, group)) or {BF16: 1}
-        bits[cast(WeightGroup, group)] = sum(p.bits * n for p, n in tally.items()) / sum(tally.values())
-        dtypes[cast(WeightGroup, group)] = max(tally, key=lambda precision: tally[precision]).dtype
+    for group in WEIGHT_GROUPS:
+        tally = counted.get(group) or {BF16: 1}
+        bits[group] = sum(p.bits * n for p, n in tally.items()) / sum(tally.values())
+        dtypes[group] = max(tally, key=lambda precision: tally[precision]).dtype
     return bits, dtypes, scheme.block
 
 

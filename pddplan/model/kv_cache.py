@@ -136,7 +136,7 @@ class KvCache:
             for index in layers_of_stage_indices(self.model, parallel, stage):
                 stage_of[index] = stage
         fullest, best = 0, -1.0
-        weight = {stage: 0.0 for stage in set(stage_of.values())}
+        weight = dict.fromkeys(set(stage_of.values()), 0.0)
         for term in self.terms:
             weight[stage_of[term.layer]] += term.slope + term.constant * 1e-6
         for stage, amount in weight.items():

@@ -47,10 +47,15 @@ def build_layers(keys: Keys, traits: Traits) -> tuple[Geometry, tuple[Layer, ...
     blocks = keys.per_layer("block_configs", count)
     if blocks is not None:
         return geometry, tuple(_searched_block(keys, traits, geometry, block) for block in blocks)
+    if keys.get("is_encoder_decoder"):
+        keys.invalid("is_encoder_decoder", "true", "a decoder-only model")
     mixers = attention_of_layers(keys, traits, geometry)
     shape = ffn.read_moe(keys, geometry)
     is_moe = ffn.moe_layers(keys, count) if shape else (lambda layer: False)
     sparse = ffn.moe(keys, traits, geometry, shape) if shape else NO_FFN
+    if keys.model_type == "longcat_flash":
+        twice = [Layer(mixer, ffn.dense(keys, traits, geometry)) for mixer in mixers]
+        return geometry, tuple(part for layer in twice for part in (layer, layer, Layer(NO_ATTENTION, sparse)))
     plain = NO_FFN if shape and all(is_moe(i) for i in range(count)) else ffn.dense(keys, traits, geometry)
     return geometry, tuple(Layer(mixer, sparse if is_moe(i) else plain) for i, mixer in enumerate(mixers))
 
@@ -106,6 +111,8 @@ def attention_of_layers(keys: Keys, traits: Traits, g: Geometry) -> list[Attenti
     ratios = keys.per_layer("compress_ratios", g.layers)
     if ratios is not None:
         return [attention.compressed(keys, g, int(ratio)) for ratio in ratios]
+    if keys.get("mamba_d_ssm") is not None:
+        return [_parallel_hybrid(keys, traits, g)] * g.layers
     kinds = layer_kinds(keys, traits, g.layers)
     full = _full_attention(keys, traits, g)
     mixers: list[Attention] = []
@@ -180,7 +187,8 @@ def _named_kind(keys: Keys, name: str) -> str:
 
 def _window_kinds(keys: Keys, traits: Traits, count: int) -> list[str]:
     size = keys.get(*WINDOW_SIZE)
-    if size is None or keys.get("use_sliding_window") is False or traits.sliding_default == "none":
+    asked = keys.get("use_sliding_window")
+    if size is None or asked is False or (traits.sliding_default == "none" and not asked):
         return ["full"] * count
     pattern = keys.get("sliding_window_pattern")
     if isinstance(pattern, str):
@@ -190,10 +198,10 @@ def _window_kinds(keys: Keys, traits: Traits, count: int) -> list[str]:
     positions = keys.per_layer("no_rope_layers", count)
     if positions is not None:
         return ["window" if rotary else "full" for rotary in positions]
-    if keys.get("use_sliding_window") and keys.get("max_window_layers") is not None:
+    if asked and keys.get("max_window_layers") is not None:
         first = keys.integer("max_window_layers", minimum=0) or 0
         return ["window" if layer >= first else "full" for layer in range(count)]
-    if traits.sliding_default == "all":
+    if traits.sliding_default in ("all", "none"):
         return ["window"] * count
     every = 2 if traits.sliding_default == "even" else int(traits.sliding_default.split(":")[0]) + 1
     keys.origin["layer pattern"] = f"convention of {keys.model_type}: {every - 1} windows to 1 full"
@@ -224,6 +232,14 @@ def _full_attention(keys: Keys, traits: Traits, g: Geometry) -> Callable[[int], 
     later = attention.latent(keys, g, replace(owned, owns_keys=False))
     kinds = keys.per_layer("indexer_types", g.layers)
     return lambda layer: later if kinds is not None and kinds[layer] == "shared" else first
+
+
+def _parallel_hybrid(keys: Keys, traits: Traits, g: Geometry) -> Attention:
+    """Attention and Mamba2 side by side in every layer (Falcon-H1): a growing cache and a constant state."""
+    whole, mixer = attention.grouped_query(keys, traits, g, None), attention.mamba2(keys, g)
+    return replace(
+        whole, state=mixer.state, gemms=whole.gemms + mixer.gemms, vector_params=whole.vector_params + mixer.vector_params
+    )
 
 
 def _window_attention(keys: Keys, traits: Traits, g: Geometry) -> Attention:

@@ -13,10 +13,9 @@ from typing import Literal
 
 from pddplan.errors import InputError, Problem
 from pddplan.model.kv_cache import KvCache, kv_cache
-from pddplan.model.parallel import check, legal_parallels, model_experts, valid_tp
+from pddplan.model.parallel import Chip, check, legal_parallels, model_experts, valid_tp
 from pddplan.model.spec import ModelSpec, Parallel
 from pddplan.model.weights import weight_bytes_per_gpu
-from pddplan.hardware.types import Chip
 from pddplan.units import GIB
 
 FractionOf = Literal["capacity", "static", "free"]
@@ -26,6 +25,8 @@ SAMPLER_BYTES_PER_LOGIT = 39.0
 """Peak bytes per logit while sampling (float32 logits, probabilities, sorted copies, 64-bit indices). Measured: vLLM on H100 with
 1,024 sequences peaks at 4.76 GiB for a vocabulary of 128,256 (38.9 bytes) and 5.65 GiB for 151,936 (39.0)."""
 ACTIVATION_BYTES = 2.0
+DRIVER_BYTES = 0.47 * GIB
+"""What the driver keeps of the memory a board reports: nvidia-smi prints 79.65 GiB on an H100 where CUDA reports 79.18."""
 TIGHT_SHARE = 0.05
 
 
@@ -47,15 +48,22 @@ class EnginePreset:
     source: str
 
 
-ENGINES: Mapping[str, EnginePreset] = {
-    preset.name: preset
-    for preset in (
-        EnginePreset("vllm", 0.9, "capacity", 0.13 * GIB, 1.0 * GIB, 1024, 8192, False, "vLLM V1 defaults on 80 GB class GPUs; framework: measured non-torch memory"),
-        EnginePreset("sglang", 0.88, "static", 0.5 * GIB, 2.0 * GIB, 256, 8192, False, "SGLang mem_fraction_static of 80 GB GPUs; reserves assumed"),
-        EnginePreset("trtllm", 0.9, "free", 1.0 * GIB, 1.0 * GIB, 256, 8192, True, "TensorRT-LLM free_gpu_memory_fraction default; reserves assumed"),
-        EnginePreset("generic", 0.9, "capacity", 0.5 * GIB, 1.0 * GIB, 256, 8192, True, "assumed"),
-    )
-}
+_PRESETS = (
+    EnginePreset(
+        "vllm", 0.9, "capacity", 0.13 * GIB, 1.0 * GIB, 1024, 8192, False,
+        "defaults of vLLM V1 on GPUs of 80 GB and more; framework: measured non-torch memory; graphs assumed",
+    ),
+    EnginePreset(
+        "sglang", 0.88, "static", 0.5 * GIB, 2.0 * GIB, 256, 8192, False,
+        "SGLang's mem_fraction_static on GPUs of 80 GB; reserves assumed",
+    ),
+    EnginePreset(
+        "trtllm", 0.9, "free", 1.0 * GIB, 1.0 * GIB, 256, 8192, True,
+        "TensorRT-LLM's default free_gpu_memory_fraction; reserves assumed",
+    ),
+    EnginePreset("generic", 0.9, "capacity", 0.5 * GIB, 1.0 * GIB, 256, 8192, True, "assumed"),
+)
+ENGINES: Mapping[str, EnginePreset] = {preset.name: preset for preset in _PRESETS}
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,11 @@ def engine_preset(name: str) -> EnginePreset:
     return ENGINES[plain]
 
 
+def visible_bytes(hbm_bytes: float) -> float:
+    """Memory that a process can use of a board's ``hbm_bytes``."""
+    return hbm_bytes - DRIVER_BYTES
+
+
 def kv_pool_bytes(fraction_of: FractionOf, fraction: float, capacity: float, non_kv: float) -> float:
     """Bytes left for KV: fraction x capacity - non_kv, or fraction x (capacity - non_kv) where it is of free memory."""
     if fraction_of == "free":
@@ -116,8 +129,9 @@ def activation_bytes(model: ModelSpec, preset: EnginePreset, parallel: Parallel)
     widest = 0.0
     for layer in model.distinct_layers:
         ffn, attention = layer.ffn, layer.attention
-        tokens_wide = 2.0 * ffn.intermediate * (ffn.top_k if ffn.kind == "moe" else 1) / (parallel.moe_tp if ffn.kind == "moe" else parallel.tp)
-        expert_rows = ffn.top_k * model.hidden_size if ffn.kind == "moe" else 0
+        is_moe = ffn.kind == "moe"
+        tokens_wide = 2.0 * ffn.intermediate * (ffn.top_k / parallel.moe_tp if is_moe else 1.0 / parallel.tp)
+        expert_rows = ffn.top_k * model.hidden_size if is_moe else 0
         heads = attention.heads * (attention.qk_head_dim + attention.v_head_dim) / parallel.tp
         widest = max(widest, tokens_wide + expert_rows, heads)
     return max(sampler, preset.batch_tokens * (widest + 4.0 * model.hidden_size) * ACTIVATION_BYTES)

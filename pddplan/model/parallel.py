@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pddplan.errors import Problem
-from pddplan.hardware.types import Chip
 from pddplan.model.spec import Gemm, Layer, ModelSpec, Parallel
 
 TP_LIMIT = 1024
+
+
+class _Number(Protocol):
+    @property
+    def value(self) -> float | None: ...
+
+
+class Chip(Protocol):
+    """What the rules need of a chip: how many GPUs its scale-up links join."""
+
+    @property
+    def scaleup_domain(self) -> _Number: ...
 
 
 @dataclass(frozen=True)
@@ -77,9 +89,12 @@ def head_counts(model: ModelSpec) -> tuple[int, ...]:
 
 def kv_head_counts(model: ModelSpec) -> tuple[int, ...]:
     """KV heads that are split (a latent or a shared vector is not: it is replicated)."""
-    return tuple(
-        sorted({layer.attention.kv_heads for layer in model.distinct_layers if layer.attention.kind in ("full", "window") and not layer.attention.shared_kv})
-    )
+    split = [
+        layer.attention.kv_heads
+        for layer in model.distinct_layers
+        if layer.attention.kind in ("full", "window") and not layer.attention.shared_kv
+    ]
+    return tuple(sorted(set(split)))
 
 
 def _heads_pass(model: ModelSpec, tp: int) -> bool:
@@ -107,8 +122,10 @@ def _sizes(model: ModelSpec, parallel: Parallel, chip: Chip | None) -> Iterator[
 def _heads(model: ModelSpec, parallel: Parallel, chip: Chip | None) -> Iterator[Reason]:
     for heads in head_counts(model):
         if heads % parallel.tp:
-            detail = f"{heads} attention heads are not divisible by tp {parallel.tp}"
-            yield Reason("heads", "tp", parallel.tp, detail, _valid_tp(model, _heads_pass))
+            alone, both = _valid_tp(model, _heads_pass), _valid_tp(model, _heads_pass, _kv_heads_pass)
+            more = "" if alone == both else f" (by heads alone {', '.join(map(str, alone))}; KV heads must divide or repeat too)"
+            detail = f"{heads} attention heads are not divisible by tp {parallel.tp}{more}"
+            yield Reason("heads", "tp", parallel.tp, detail, both)
             return
 
 
@@ -179,14 +196,16 @@ def _fp8_blocks(model: ModelSpec, parallel: Parallel, chip: Chip | None) -> Iter
                 yield Reason("fp8_block", "tp", parallel.tp, fault, valid_tp(model))
         if model.weight_dtype["experts"] != "fp8_block":
             continue
+        by_tp = parallel.moe_tp == parallel.tp
         for gemm in layer.ffn.expert_gemms:
-            cut = Gemm("experts", gemm.out_features, gemm.in_features, "out" if gemm.name.endswith(("gate_proj", "up_proj")) else "in", "experts")
-            fault = _block_faults(cut, parallel.moe_tp, model.fp8_block)
+            is_down = gemm.name.endswith("down_proj")
+            fault = _block_faults(replace(gemm, name="expert width", shard="in" if is_down else "out"), parallel.moe_tp, model.fp8_block)
             if fault and fault not in seen:
                 seen.add(fault)
                 width = layer.ffn.intermediate
-                valid = tuple(ways for ways in divisors(width, 64) if ways == 1 or (width // ways) % model.fp8_block[0] == 0)
-                yield Reason("fp8_block", "moe_tp", parallel.moe_tp, f"{fault}; or spread the experts (ep)", valid)
+                cuts = tuple(ways for ways in divisors(width, 64) if ways == 1 or (width // ways) % model.fp8_block[0] == 0)
+                parameter, valid = ("tp", valid_tp(model)) if by_tp else ("moe_tp", cuts)
+                yield Reason("fp8_block", parameter, parallel.moe_tp, f"{fault}; or spread the experts (ep {parallel.tp})", valid)
 
 
 def _pipeline(model: ModelSpec, parallel: Parallel, chip: Chip | None) -> Iterator[Reason]:

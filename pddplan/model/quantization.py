@@ -264,7 +264,7 @@ def _kv_dtype(block: Mapping[str, Any]) -> str | None:
     algorithm = block.get("kv_cache_quant_algo")
     scheme = block.get("kv_cache_scheme")
     if isinstance(scheme, Mapping):
-        bits, kind = int(scheme.get("num_bits") or 16), scheme.get("type")
+        bits, kind = int(scheme.get("num_bits") or 16), str(scheme.get("type"))
         algorithm = algorithm or {(8, "float"): "FP8", (8, "int"): "INT8", (4, "float"): "NVFP4"}.get((bits, kind))
     elif scheme:
         algorithm = algorithm or scheme

@@ -9,18 +9,20 @@ from pddplan.errors import InputError, Problem
 
 TEXT_CONFIGS = ("text_config", "language_config", "llm_config", "thinker_config")
 TRIVIAL_KEYS = frozenset(
-    "architectures auto_map model_type transformers_version torch_dtype dtype _name_or_path use_cache return_dict "
-    "initializer_range hidden_dropout hidden_dropout_prob attention_dropout attn_pdrop embd_pdrop resid_pdrop "
-    "bos_token_id eos_token_id pad_token_id decoder_start_token_id sep_token_id output_attentions output_hidden_states "
-    "pruned_heads id2label label2id problem_type prefix task_specific_params tie_encoder_decoder torchscript "
-    "is_decoder is_encoder_decoder bad_words_ids top_k top_p temperature typical_p num_beams num_beam_groups "
-    "num_return_sequences max_length min_length length_penalty repetition_penalty diversity_penalty early_stopping "
-    "do_sample encoder_no_repeat_ngram_size no_repeat_ngram_size exponential_decay_length_penalty finetuning_task "
-    "forced_bos_token_id forced_eos_token_id begin_suppress_tokens suppress_tokens tokenizer_class use_bfloat16 "
-    "remove_invalid_values output_scores return_dict_in_generate add_cross_attention cross_attention_hidden_size "
-    "chunk_size_feed_forward quantization_config rms_norm_eps layer_norm_epsilon layer_norm_eps norm_eps "
-    "layernorm_epsilon pretraining_tp".split()
-)
+    [
+        "architectures", "auto_map", "model_type", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "use_cache",
+        "return_dict", "initializer_range", "hidden_dropout", "hidden_dropout_prob", "attention_dropout", "attn_pdrop", "embd_pdrop",
+        "resid_pdrop", "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "sep_token_id", "output_attentions",
+        "output_hidden_states", "pruned_heads", "id2label", "label2id", "problem_type", "prefix", "task_specific_params",
+        "tie_encoder_decoder", "torchscript", "is_decoder", "is_encoder_decoder", "bad_words_ids", "top_k", "top_p", "temperature",
+        "typical_p", "num_beams", "num_beam_groups", "num_return_sequences", "max_length", "min_length", "length_penalty",
+        "repetition_penalty", "diversity_penalty", "early_stopping", "do_sample", "encoder_no_repeat_ngram_size", "no_repeat_ngram_size",
+        "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "begin_suppress_tokens",
+        "suppress_tokens", "tokenizer_class", "use_bfloat16", "remove_invalid_values", "output_scores", "return_dict_in_generate",
+        "add_cross_attention", "cross_attention_hidden_size", "chunk_size_feed_forward", "quantization_config", "rms_norm_eps",
+        "layer_norm_epsilon", "layer_norm_eps", "norm_eps", "layernorm_epsilon", "pretraining_tp",
+    ]
+)  # keys that say nothing of size
 
 
 class Keys:
@@ -31,7 +33,7 @@ class Keys:
         self.root = root
         self.section = ""
         self.text: Mapping[str, Any] = root
-        for name in TEXT_CONFIGS:
+        for name in TEXT_CONFIGS * 2:
             inner = self.text.get(name)
             if isinstance(inner, Mapping):
                 self.text = inner
@@ -65,6 +67,8 @@ class Keys:
         value = self.get(*names)
         if value is None:
             return default
+        if isinstance(value, list) and value and all(item == value[0] for item in value):
+            value = value[0]
         if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < minimum:
             self.problems.append(
                 Problem(f"{self.place} {self.origin[names[0]]}", repr(value), f"a whole number of at least {minimum}")

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 AttentionKind = Literal["full", "window", "mla", "csa", "hca", "linear", "none"]
 FfnKind = Literal["dense", "moe", "none"]
 Shard = Literal["out", "in", "none", "experts"]
 WeightGroup = Literal["attention", "dense_ffn", "shared_experts", "experts", "router", "embedding", "lm_head", "norm", "indexer"]
+WEIGHT_GROUPS: tuple[WeightGroup, ...] = get_args(WeightGroup)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pddplan.model.config import layer_params
 from pddplan.model.parallel import layers_of_stage, stages
 from pddplan.model.spec import Gemm, Layer, ModelSpec, Parallel, WeightGroup
 
