@@ -18,7 +18,7 @@ from pddplan.pdd.flows import Flow
 from pddplan.pdd.laws import GRID
 from pddplan.pdd.plan import Configuration, LinkPlan, Settings
 from pddplan.pdd.routing import route
-from pddplan.pdd.steady_state import spread_of
+from pddplan.pdd.steady_state import extends, spread_of
 from pddplan.pdd.transfer import LineState, line_state
 from pddplan.queueing.decode import Spread
 from pddplan.queueing.ggc import service_moments, wait_quantile_s
@@ -196,8 +196,8 @@ def pool_capacity(
     tokens = demand.md_tokens / demand.md_rate
     handoffs = demand.handoffs / demand.md_rate
     extend = 0.0
-    if handoffs > 0.0 and settings.handoff != "ship-kv":
-        stage = context.instance(configuration, settings)
+    stage = context.instance(configuration, settings)
+    if handoffs > 0.0 and settings.handoff != "ship-kv" and extends(stage):
         mean_eager = np.array([max(demand.extend_tokens / demand.handoffs, 1.0)])
         extend = float(np.asarray(stage.extend_s(mean_eager, np.array([demand.md_context_tokens])))[0])
 

@@ -123,6 +123,10 @@ class PlanContext:
         unpriced = [f"link {name} has no price: it is counted as free" for name, line in lines.items() if not any(line.prices_usd_h.values())]
         return cls(scenario, deployments, lines, chips, stocks, prices, (*hints, *unpriced))
 
+    def with_deployments(self, deployments: Mapping[str, Deployment]) -> PlanContext:
+        """The same rooms, chips and prices under other traffic; stages are shared, since no traffic is in them."""
+        return replace(self, deployments=deployments, _rows={})
+
     def settings(self, deployment: str, relay_threshold_s: float | None = None) -> Settings:
         """The scenario's policy of one deployment as Settings; where the policy says auto, ``relay_threshold_s`` and 8192-token chunks stand."""
         policy, singular = self.deployments[deployment].policy, self.deployments[deployment].singular

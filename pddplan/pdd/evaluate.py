@@ -16,6 +16,7 @@ from pddplan.pdd.laws import GRID, law_of, repeated
 from pddplan.pdd.plan import (
     Decision,
     Evaluation,
+    Feedback,
     LinkResult,
     Metrics,
     PipelineName,
@@ -23,7 +24,8 @@ from pddplan.pdd.plan import (
     PoolResult,
     Violation,
 )
-from pddplan.pdd.steady_state import SteadyState, steady_state
+from pddplan.pdd.stability import feedback
+from pddplan.pdd.steady_state import SteadyState, extends, steady_state
 from pddplan.scenario.sla import TailLimits
 from pddplan.units import GBPS_BYTES_PER_S, SECONDS_PER_HOUR
 
@@ -93,7 +95,9 @@ class _Judge:
 
     def evaluation(self) -> Evaluation:
         pools, links = self._pools(), self._links()
-        stable = all(pool.utilisation < 1.0 for pool in pools) and all(link.utilisation < 1.0 for link in links)
+        loads_hold = all(pool.utilisation < 1.0 for pool in pools) and all(link.utilisation < 1.0 for link in links)
+        sessions = feedback(self.context, self.decision, self.state) if loads_hold else None
+        stable = loads_hold and (sessions is None or sessions.bounded)
         laws = {kind: self.cdf(kind) for kind in LATENCIES}
         per_class = self._per_class()
         good = self._good_shares() if stable else {}
@@ -101,7 +105,7 @@ class _Judge:
         metrics = self._metrics(laws, pools, links, good, stable, task)
         if task is not None:
             laws["task"] = task
-        violations = (*self._unstable(pools, links), *self._missed(per_class, good)) if self.rate_per_s > 0.0 else ()
+        violations = (*self._unstable(pools, links, sessions), *self._missed(per_class, good)) if self.rate_per_s > 0.0 else ()
         return Evaluation(
             decision=self.decision,
             metrics=metrics,
@@ -112,6 +116,7 @@ class _Judge:
             stable=stable,
             violations=violations,
             warnings=self._warnings(),
+            feedback=sessions,
             class_laws={name: {kind: law_of(cdf) for kind, cdf in kinds.items()} for name, kinds in per_class.items()},
         )
 
@@ -292,11 +297,15 @@ class _Judge:
             return None
         return np.minimum(np.tensordot(np.array(masses) / sum(masses), np.array(parts), axes=(0, 0)), 1.0)
 
-    def _unstable(self, pools: Sequence[PoolResult], links: Sequence[LinkResult]) -> tuple[Violation, ...]:
+    def _unstable(
+        self, pools: Sequence[PoolResult], links: Sequence[LinkResult], sessions: Feedback | None
+    ) -> tuple[Violation, ...]:
         overloaded = [
             Violation(f"load of {p.pool.configuration.role} at {p.pool.configuration.site}", p.utilisation, 1.0) for p in pools if p.utilisation >= 1.0
         ]
         overloaded += [Violation(f"load of line {link.link.name}", link.utilisation, 1.0) for link in links if link.utilisation >= 1.0]
+        if sessions is not None and not sessions.bounded:
+            overloaded.append(Violation("load of RLD by session feedback", sessions.rld_utilisation, 1.0))
         return tuple(overloaded)
 
     def _missed(
@@ -331,6 +340,15 @@ class _Judge:
             warnings.append("routing and line load did not settle: the line's figures are within a few per cent only")
         if any(agg.decode is None and agg.stable for agg in self.aggregated):
             warnings.append("a profile by rate knows no latencies: it serves within the SLA up to its rate, TTFT and TPOT are not predicted")
+        silent = [
+            i
+            for i in self.state.decode
+            if any(flow.rld is not None and flow.md == i for flow in self.state.flows)
+            and self.decision.settings.handoff != "ship-kv"
+            and not extends(self.context.instance(self.decision.pools[i].configuration, self.decision.settings))
+        ]
+        if silent:
+            warnings.append("a measured MD profile has no extend_s: the handoff's recompute is taken to be in its measured rate, and its stall as 0")
         if any(state.method == "recursion" for state in self.state.prefill.values()):
             warnings.append("prefill waits come from a seeded recursion (bursts, or services outside the closed form's limits)")
         return tuple(dict.fromkeys(warnings))

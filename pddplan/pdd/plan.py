@@ -176,6 +176,25 @@ class Violation:
 
 
 @dataclass(frozen=True)
+class Feedback:
+    """The session feedback of a plan in closed form.
+
+    fresh_local_share s and stale_local_share p, the long-run stale share x, RLD's load with it, and the largest s (at the same p) at which
+    RLD's load stays under 1 (1: any).
+    """
+
+    fresh_local_share: float
+    stale_local_share: float
+    stale_share: float
+    rld_utilisation: float
+    largest_local_share: float
+
+    @property
+    def bounded(self) -> bool:
+        return self.rld_utilisation < 1.0
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What the whole model says of a Decision. ``laws``: ttft, tpot, stall, e2e (and task) over all requests; per class under ``class_laws``."""
 
@@ -189,6 +208,7 @@ class Evaluation:
     violations: tuple[Violation, ...] = ()
     warnings: tuple[str, ...] = ()
     class_laws: Mapping[str, Mapping[str, Law]] = field(default_factory=dict)
+    feedback: Feedback | None = None
 
     @property
     def feasible(self) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.decode_pool import DecodeTable
 from pddplan.pdd.flows import Flow
-from pddplan.pdd.plan import Decision, Settings
+from pddplan.pdd.plan import Decision, Feedback, Settings
 from pddplan.pdd.steady_state import SteadyState, steady_state
 
 FloatArray = NDArray[np.float64]
@@ -67,25 +67,6 @@ class Trajectory:
     @property
     def bounded(self) -> bool:
         return self.overload_turn is None
-
-
-@dataclass(frozen=True)
-class Feedback:
-    """The session feedback of a plan in closed form.
-
-    fresh_local_share s and stale_local_share p, the long-run stale share x, RLD's load with it, and the largest s (at the same p) at which
-    RLD's load stays under 1 (1: any).
-    """
-
-    fresh_local_share: float
-    stale_local_share: float
-    stale_share: float
-    rld_utilisation: float
-    largest_local_share: float
-
-    @property
-    def bounded(self) -> bool:
-        return self.rld_utilisation < 1.0
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from pddplan.pdd.plan import Decision
 from pddplan.pdd.routing import Atoms, route
 from pddplan.pdd.transfer import LineState, line_state
 from pddplan.queueing.decode import Spread
+from pddplan.stages.profiled import ProfiledStage
 
 FloatArray = NDArray[np.float64]
 
@@ -85,6 +86,11 @@ class _Arrivals:
     work_scv: float
     context_tokens: float
     resident_bytes: float
+
+
+def extends(stage: object) -> bool:
+    """Whether the stage can say what recomputing handed-over tokens costs; a measured profile without extend_s cannot."""
+    return not isinstance(stage, ProfiledStage) or stage.extend is not None
 
 
 def spread_of(dispatch: str) -> Spread:
@@ -202,6 +208,8 @@ class _Solver:
     def _extend(self, md: int, context_tokens: float) -> Extend:
         """extend(n) as a straight line through 1 and 512 tokens at a mean context."""
         stage = self.tables(md).stage
+        if not extends(stage):
+            return Extend(np.zeros(()), np.zeros(()))
         one, many = np.asarray(stage.extend_s(np.array([1.0, 512.0]), np.full(2, context_tokens)), dtype=np.float64)
         slope = max(float(many - one) / 511.0, 0.0)
         return Extend(np.asarray(one - slope), np.asarray(slope))

@@ -1,0 +1,102 @@
+"""From the counts that a scenario fixes to a Decision, with the settings that the policy leaves open chosen by the whole model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pddplan.errors import InputError, Problem
+from pddplan.hardware.catalog import load_chip
+from pddplan.model.spec import Parallel
+from pddplan.pdd.context import PlanContext
+from pddplan.pdd.evaluate import evaluate
+from pddplan.pdd.plan import Configuration, Decision, Evaluation, LinkPlan, Pool
+from pddplan.scenario.schema import FixedPlan, PoolCount
+
+FloatArray = NDArray[np.float64]
+
+RELAY_QUANTILES = (0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
+P_QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+def fixed_decision(context: PlanContext, plan: FixedPlan | None = None, *, place: str = "plan") -> Decision:
+    """Decision of ``plan`` (None: the scenario's own). Policy values of ``auto`` are chosen by evaluating candidates.
+
+    Raises InputError: no plan, a site without that chip, a profile that is not there.
+    """
+    plan = plan or context.scenario.plan
+    if plan is None:
+        raise InputError(Problem("plan", "the scenario fixes no counts", "a plan with pools", "plan: {pools: [{site: A, role: P, ...}]}"))
+    pools = tuple(Pool(_configuration(context, count, f"{place}.pools[{i}]"), count.instances) for i, count in enumerate(plan.pools))
+    links = tuple(
+        LinkPlan(name, *context.lines[name].between, circuits, context.lines[name].circuit_bytes_per_s) for name, circuits in plan.links.items()
+    )
+    deployment = pools[0].configuration.deployment
+    return choose_settings(context, Decision(pools, links, context.settings(deployment)))
+
+
+def _configuration(context: PlanContext, count: PoolCount, place: str) -> Configuration:
+    chip = load_chip(count.chip, context.scenario.base)
+    if (count.site, chip.slug) not in context.stocks:
+        raise InputError(Problem(f"{place}.chip", f"site {count.site} has no {chip.slug}", "a chip of that site"))
+    stock = context.stocks[count.site, chip.slug][1]
+    name = count.deployment or next(iter(context.deployments))
+    if name not in context.deployments:
+        raise InputError(Problem(f"{place}.deployment", f"{name!r} is not a deployment", f"one of {', '.join(context.deployments)}"))
+    owner = context.deployments[name]
+    engine = stock.engine or owner.engine
+    if count.profile is not None:
+        if count.profile >= len(stock.profiles):
+            raise InputError(Problem(f"{place}.profile", f"{count.profile}: the chip has {len(stock.profiles)} profiles", "an index from 0"))
+        gpus = stock.profiles[count.profile].gpus
+        return Configuration(name, owner.spec.name, count.site, count.role, chip.slug, engine, Parallel(tp=gpus), gpus, count.profile)
+    width = count.tp * count.dp
+    experts = any(layer.ffn.kind == "moe" for layer in owner.spec.layers)
+    ep = (count.ep or width) if experts else 1
+    if width % ep:
+        raise InputError(Problem(f"{place}.ep", f"{ep} does not divide tp x dp = {width}", "a divisor of tp x dp", str(width)))
+    parallel = Parallel(
+        tp=count.tp,
+        pp=count.pp,
+        dp=count.dp,
+        moe_ep=ep,
+        moe_tp=width // ep,
+        redundant_experts=context.scenario.each_deployment()[name].model.redundant_experts if experts else 0,
+    )
+    return Configuration(name, owner.spec.name, count.site, count.role, chip.slug, engine, parallel, parallel.gpus)
+
+
+def choose_settings(context: PlanContext, decision: Decision) -> Decision:
+    """The decision with relay and P thresholds that the policy leaves to ``auto`` chosen: most goodput, then least TTFT P99."""
+    deployment = context.deployments[decision.pools[0].configuration.deployment]
+    policy, mix = deployment.policy, deployment.mix
+    roles = {pool.configuration.role for pool in decision.pools if pool.instances}
+    best = decision
+    sites = {pool.configuration.site for pool in decision.pools if pool.configuration.role == "P" and pool.instances}
+    if policy.p_routing.threshold == "auto" and len(sites) > 1:
+        cuts = [_weighted_quantile(mix.uncached_tokens, mix.weight, q) for q in P_QUANTILES]
+        best = _best(context, [replace(best, settings=replace(best.settings, p_threshold_tokens=cut)) for cut in dict.fromkeys(cuts)])
+    if policy.relay_threshold == "auto" and "RLD" in roles and decision.links:
+        line = context.lines[decision.links[0].name]
+        rate = min(line.flow_bytes_per_s, max(line.rate_cap_bytes_per_s(decision.links[0]), 1.0))
+        seconds = np.asarray(deployment.kv.transfer_bytes(mix.md_missing_tokens, mix.input_tokens), dtype=np.float64) / rate + line.rtt_s
+        cuts = [_weighted_quantile(seconds, mix.weight, q) for q in RELAY_QUANTILES]
+        choices = [None, *dict.fromkeys(cuts)]
+        best = _best(context, [replace(best, settings=replace(best.settings, relay_threshold_s=cut)) for cut in choices])
+    return best
+
+
+def _weighted_quantile(values: FloatArray, weights: FloatArray, q: float) -> float:
+    order = np.argsort(values, kind="stable")
+    reached = np.searchsorted(np.cumsum(weights[order]), q * float(weights.sum()))
+    return float(values[order][min(int(reached), values.size - 1)])
+
+
+def _best(context: PlanContext, candidates: list[Decision]) -> Decision:
+    def worth(evaluation: Evaluation) -> tuple[bool, float, float]:
+        metrics = evaluation.metrics
+        return evaluation.feasible, round(metrics.goodput_rps, 6), -metrics.ttft_p99_s
+
+    return max(candidates, key=lambda candidate: worth(evaluate(context, candidate)))
