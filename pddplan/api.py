@@ -7,7 +7,9 @@ result.evaluation.metrics.bcr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,21 +31,33 @@ def optimize(scenario: Scenario | str | Path) -> PlanResult:
     """Best plan of a scenario. Raises InputError, InfeasibleError or SolverError."""
     from pddplan.pipeline import plan
 
-    return plan(_loaded(scenario))
+    with located(loaded := _loaded(scenario)):
+        return plan(loaded)
 
 
 def evaluate(scenario: Scenario | str | Path) -> PlanResult:
     """What the scenario's fixed ``plan`` costs and serves. Raises InputError."""
     from pddplan.pipeline import evaluate as evaluate_plan
 
-    return evaluate_plan(_loaded(scenario))
+    with located(loaded := _loaded(scenario)):
+        return evaluate_plan(loaded)
 
 
 def simulate(scenario: Scenario | str | Path, **options: Any) -> Any:
     """Replay of a plan request by request, predicted beside simulated."""
     from pddplan.simulate import simulate as replay
 
-    return replay(_loaded(scenario), **options)
+    with located(loaded := _loaded(scenario)):
+        return replay(loaded, **options)
+
+
+@contextmanager
+def located(scenario: Scenario) -> Iterator[None]:
+    """Give problems found while planning, which name a path of the scenario, its file and line too."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(replace(p, place=load.locate(scenario, p.place)) for p in error.problems) from error
 
 
 def _loaded(scenario: Scenario | str | Path) -> Scenario:

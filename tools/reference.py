@@ -1,7 +1,13 @@
-"""Write docs/reference/ from the code: the command line and the scenario file. ``--check`` fails when the files are stale."""
+"""Write what is generated from the code: docs/reference/, and the output blocks of README.md and docs/.
+
+A block that follows ``<!-- run: pddplan ... -->`` holds what that command prints. ``--check`` fails when anything is stale.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -13,7 +19,9 @@ import typer
 from pddplan.cli import COMMANDS
 from pddplan.scenario.keys import json_schema
 
-FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "reference"
+EXAMPLE = re.compile(r"(<!-- run: (?P<command>pddplan .*?) -->\n+```\w*\n)(?P<output>.*?)(```)", re.DOTALL)
 
 
 def commands() -> str:
@@ -111,15 +119,38 @@ def _kind(value: dict[str, Any]) -> str:
     )
 
 
+def with_examples(text: str) -> str:
+    """Page with each example's block replaced by what its command prints now."""
+    return EXAMPLE.sub(lambda match: match[1] + _printed(match["command"]) + match[4], text)
+
+
+def _printed(command: str) -> str:
+    words = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False)
+    if done.returncode not in (0, 2, 3):
+        raise SystemExit(f"{command} ended with {done.returncode}: {done.stderr}")
+    lines = (done.stdout or done.stderr).replace(f"{ROOT}/", "").splitlines()
+    return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def pages() -> dict[Path, str]:
+    """Every page that holds generated text, with what it should hold."""
+    found = {FOLDER / "cli.md": commands(), FOLDER / "scenario.md": scenario()}
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = page.read_text(encoding="utf-8")
+        if page not in found and EXAMPLE.search(text):
+            found[page] = with_examples(text)
+    return found
+
+
 def main() -> int:
-    pages = {FOLDER / "cli.md": commands(), FOLDER / "scenario.md": scenario()}
     if "--check" in sys.argv:
-        stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+        stale = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
         for path in stale:
             print(f"{path} is stale: run python tools/reference.py", file=sys.stderr)
         return 1 if stale else 0
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for path, text in pages.items():
+    for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
     return 0
 

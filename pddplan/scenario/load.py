@@ -77,6 +77,15 @@ def override(scenario: Scenario, overrides: Iterable[str | Override] | Mapping[s
     return load_scenario(scenario, as_overrides(overrides))
 
 
+def locate(scenario: Scenario, place: str) -> str:
+    """``sites.A.chips[0].price`` with the file and line where it stands; any other text as it is."""
+    try:
+        path = parse_override(f"{place}=").path
+    except InputError:
+        return place
+    return scenario.place(*path) if path[:1] in scenario.origin.lines else place
+
+
 def _validated(
     document: Document,
     labels: Mapping[KeyPath, str],

@@ -153,3 +153,13 @@ def test_a_plan_document_reads_back_as_its_scenario_with_counts(small: str, scen
     assert (read.plan.pools[0].instances, read.plan.pools[0].tp, read.plan.links) == (3, 2, {"A-B": 1})
     assert (read.policy.relay_threshold, read.policy.prefill_chunk) == ("never", 4096)
     assert read.sites == scenario.sites
+
+
+def test_a_problem_found_while_planning_gets_its_line(small: str, scenario_file: Write) -> None:
+    from pddplan.api import located
+    from pddplan.errors import Problem
+
+    file = scenario_file(small)
+    with pytest.raises(InputError) as caught, located(load_scenario(file)):
+        raise InputError([Problem("sites.A.chips[0].price", "is missing", ""), Problem("somewhere else", "x", "")])
+    assert [p.place for p in caught.value.problems] == [f"{file}:7 sites.A.chips[0].price", "somewhere else"]
