@@ -184,6 +184,8 @@ def _streams(
                 direct=True,
                 served=stable,
                 starts=stable,
+                flow=-1,
+                atom=np.nonzero(pick)[0],
             )
         )
     return tuple(streams)

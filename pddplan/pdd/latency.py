@@ -28,7 +28,8 @@ class Stream:
 
     ttft_s: without waits. base_s: first to last token without what MD's state decides; md_gaps: gaps of MD's pace after it. gaps: O - 1.
     stall_s: of the handoff (0: none). queue_cdf: wait before prefill; place_cdf: wait for a place that delays the first token (RLD's, or
-    MD's without relay). md: MD's state, None where MD is not visited. served: False where a part of the way is overloaded.
+    MD's without relay). md: MD's state, None where MD is not visited. starts, served: False where the way to the first, to the last token is
+    overloaded. flow, atom: where the atoms come from (aggregated pools: flow -1, rows of the mix).
     """
 
     deployment: str
@@ -47,6 +48,8 @@ class Stream:
     direct: bool
     served: bool
     starts: bool
+    flow: int
+    atom: NDArray[np.int64]
 
     @property
     def mass(self) -> float:
@@ -56,7 +59,7 @@ class Stream:
 def streams_of(state: SteadyState) -> tuple[Stream, ...]:
     """All streams of a steady state that carry requests."""
     streams: list[Stream] = []
-    for atoms, handed in zip(state.atoms, state.handed, strict=True):
+    for number, (atoms, handed) in enumerate(zip(state.atoms, state.handed, strict=True)):
         flow = atoms.flow
         mix, policy = flow.deployment.mix, flow.deployment.policy
         row = atoms.row
@@ -113,6 +116,8 @@ def streams_of(state: SteadyState) -> tuple[Stream, ...]:
                         direct=direct,
                         served=served,
                         starts=starts,
+                        flow=number,
+                        atom=np.nonzero(pick)[0],
                     )
                 )
     return tuple(streams)
