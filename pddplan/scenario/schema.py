@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
-from pydantic import PrivateAttr, StringConstraints, model_validator
+from pydantic import BeforeValidator, PrivateAttr, StringConstraints, model_validator
 
 from pddplan.scenario.base import Section, teach
 from pddplan.scenario.document import Document
@@ -251,7 +251,7 @@ class Policy(Section):
     """
 
     prefill_chunk: Literal["auto"] | PositiveTokens = 8192.0
-    tail_packing: bool = True
+    tail_packing: Annotated[bool, BeforeValidator(lambda value: False if value == "none" else value)] = True
     relay_threshold: Literal["auto", "never"] | SecondsOrNumber = "auto"
     handoff: Literal["one-shot", "catch-up", "auto", "ship-kv"] = "auto"
     handoff_below: Fraction = 0.7
