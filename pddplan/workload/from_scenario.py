@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from pddplan.workload.parametric import ClassLaws, RankCorrelation, class_rows
 from pddplan.workload.sessions import SessionLaws, session_rows
 from pddplan.workload.trace import Trace
 from pddplan.workload.trace_mix import Cache, LocalRule, trace_hits, trace_rows
-from pddplan.workload.trace_reader import Columns, read_trace
+from pddplan.workload.trace_reader import Columns, Format, read_trace
 
 _LEAST_ROWS = 400
 
@@ -118,16 +119,31 @@ def _sessions(given: words.Sessions, rows: int) -> ClassRows:
 
 
 def load_trace(given: words.Trace, base_path: Path) -> Trace:
-    """The file of a scenario's trace. Raises InputError as ``read_trace`` does."""
-    columns = given.columns
-    return read_trace(
-        base_path / given.file,
-        format=given.format,
-        block_tokens=given.block_tokens,
-        columns=None if columns is None else Columns(columns.time, columns.input_tokens, columns.output_tokens),
-        time_unit=given.time_unit,
-        skip_bad=given.skip_bad,
-    )
+    """The file of a scenario's trace, read once while it does not change. Raises InputError as ``read_trace`` does."""
+    path = base_path / Path(given.file).expanduser()
+    return _read_once(path, _version(path), given.format, given.block_tokens, given.columns, given.time_unit, given.skip_bad)
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=4)
+def _read_once(
+    path: Path,
+    version: tuple[int, int] | None,
+    format: Format,
+    block_tokens: int | None,
+    columns: words.TraceColumns | None,
+    time_unit: str | None,
+    skip_bad: bool,
+) -> Trace:
+    names = None if columns is None else Columns(columns.time, columns.input_tokens, columns.output_tokens)
+    return read_trace(path, format=format, block_tokens=block_tokens, columns=names, time_unit=time_unit, skip_bad=skip_bad)
 
 
 def _cache(limit: words.CacheLimit) -> Cache:
@@ -153,9 +169,23 @@ class _Part:
     scv: float = 1.0
 
 
-def _trace(place: str, given: words.Trace, base_path: Path, rate_per_s: float | None, ends_locally: LocalRule | None) -> _Part:
-    trace = load_trace(given, base_path)
-    rate = _trace_rate(place, given, trace, rate_per_s)
+class _Loaded:
+    """A trace and what reduces it, as a key that compares by the trace's identity and the scenario's words."""
+
+    def __init__(self, trace: Trace, given: words.Trace) -> None:
+        self.trace, self.given, self._words = trace, given, given.model_dump_json()
+
+    def __hash__(self) -> int:
+        return hash((id(self.trace), self._words))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Loaded) and self.trace is other.trace and self._words == other._words
+
+
+@lru_cache(maxsize=8)
+def _reduced(loaded: _Loaded, rate_per_s: float | None, ends_locally: LocalRule | None) -> ClassRows:
+    """Rows of a trace; ``rate_per_s`` is None where its hits do not depend on it (curves are then for 1 request/s)."""
+    trace, given = loaded.trace, loaded.given
     hits = None
     if trace.blocks is not None and given.hit_rate is None:
         hits = trace_hits(
@@ -164,21 +194,33 @@ def _trace(place: str, given: words.Trace, base_path: Path, rate_per_s: float | 
             md_cache=_cache(given.p_cache if given.md_cache is None else given.md_cache),
             keeps_answers=given.md_keeps_answers,
             ends_locally=ends_locally,
-            rate_per_s=rate,
+            rate_per_s=rate_per_s,
         )
-    atoms = trace_rows(
+    return trace_rows(
         trace,
         rows=given.rows,
         hits=hits,
         hit_rate=None if given.hit_rate is None else hit_rate_law(given.hit_rate),
         md_hit_rate=None if given.md_hit_rate is None else hit_rate_law(given.md_hit_rate),
     )
+
+
+def _trace(place: str, given: words.Trace, base_path: Path, rate_per_s: float | None, ends_locally: LocalRule | None) -> _Part:
+    trace = load_trace(given, base_path)
+    rate = _trace_rate(place, given, trace, rate_per_s)
+    limits = [given.p_cache, given.md_cache or given.p_cache]
+    decides = any(limit.ttl is not None or (trace.session_times and limit.tokens is not None) for limit in limits)
+    atoms = _reduced(_Loaded(trace, given), rate if decides else None, ends_locally)
+    curve = atoms.md_curve
+    if curve is not None and trace.session_times and not decides:
+        curve = curve.at_rate(rate)
     arrivals = None if trace.session_times else measure_arrivals(trace.time_s)
-    skipped = tuple(f"{s.lines} lines skipped: {s.reason} (first at line {s.first_line})" for s in trace.skipped)
-    notes = trace.notes + skipped
-    if hits is None and given.hit_rate is None:
+    notes = trace.notes + tuple(
+        f"{skipped.lines} lines skipped: {skipped.reason} (first at line {skipped.first_line})" for skipped in trace.skipped
+    )
+    if trace.blocks is None and given.hit_rate is None:
         notes += (f"{trace.name} has no block hashes and the scenario no hit_rate: every prompt counts as uncached",)
-    return _Part(replace(atoms, notes=notes), rate, 1.0 if arrivals is None else arrivals.scv)
+    return _Part(replace(atoms, md_curve=curve, notes=notes), rate, 1.0 if arrivals is None else arrivals.scv)
 
 
 def _profile(demand: words.Demand, base_path: Path) -> DemandProfile:
@@ -186,7 +228,7 @@ def _profile(demand: words.Demand, base_path: Path) -> DemandProfile:
     if demand.hourly is not None:
         return DemandProfile(np.array(demand.hourly), SECONDS_PER_DAY / len(demand.hourly), quantile)
     assert demand.file is not None
-    path = base_path / demand.file
+    path = base_path / Path(demand.file).expanduser()
     if demand.format == "servegen" or (demand.format == "auto" and ".tar" in path.name):
         profile = read_windows(path, quantile)
     else:

@@ -43,6 +43,10 @@ class HitCurve:
         step = self.capacity_tokens[i] - self.capacity_tokens[i - 1]
         return float(self.capacity_tokens[i - 1] + step * (hit_rate - low) / (high - low))
 
+    def at_rate(self, factor: float) -> HitCurve:
+        """Curve of ``factor`` times as many sessions: the same hits need so many times the capacity."""
+        return HitCurve(self.capacity_tokens * factor, self.rates, self.idle_s)
+
     def idle_at(self, capacity_tokens: float) -> float:
         """Idle time in s that a cache of this capacity bears; inf beyond the last point. Session traces only."""
         if self.idle_s is None:
