@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
