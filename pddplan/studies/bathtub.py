@@ -79,19 +79,19 @@ def bathtub(
     decision: Decision,
     *,
     deployment: str | None = None,
-    prices: TokenPrices | None = None,
+    prices: tuple[TokenPrices, str] | None = None,
     points: int = POINTS,
     plan_points: int = PLAN_POINTS,
 ) -> BathtubStudy:
     """Bathtub of ``deployment`` (the first one when None) on the instances of ``decision``.
 
-    prices: what a provider bills; by default the scenario's token prices, else the API price published for the model. Raises
-    InputError: no token prices, no such deployment, or a plan without pools that prefill and decode it.
+    prices: what a provider bills and where that comes from (see ``token_prices``, the default). Raises InputError: no token
+    prices, no such deployment, or a plan without pools that prefill and decode it.
     """
     chosen = _deployment(context, deployment)
     mix = chosen.mix
     input_tokens, output_tokens = mix.mean(mix.input_tokens), mix.mean(mix.output_tokens)
-    prices, source = (prices, "given") if prices is not None else _token_prices(context, chosen)
+    bills, source = prices if prices is not None else token_prices(context, chosen.name)
     prefill_pool = _pool(decision, chosen.name, ("P", "AGG"))
     decode_pool = _pool(decision, chosen.name, ("MD", "AGG"))
     stage = context.instance(decode_pool.configuration, decision.settings)
@@ -105,7 +105,7 @@ def bathtub(
         return PrefillSide(stage, packed, _price(context, prefill_pool))
 
     def curve_at(hit_rate: FloatArray, settings: Settings) -> BenefitCurve:
-        return model_curve(hit_rate, input_tokens, output_tokens, prices, side(settings), decode)
+        return model_curve(hit_rate, input_tokens, output_tokens, bills, side(settings), decode)
 
     grid = np.linspace(0.0, 1.0, points)
     curve = curve_at(grid, decision.settings)
@@ -117,7 +117,7 @@ def bathtub(
         deployment=chosen.name,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        prices=prices,
+        prices=bills,
         price_source=source,
         chunk_tokens=decision.settings.prefill_chunk_tokens,
         tail_packing=decision.settings.tail_packing,
@@ -127,11 +127,11 @@ def bathtub(
         singular=singular_points(
             lambda h: curve_at(h, decision.settings).benefit, input_tokens, decision.settings.prefill_chunk_tokens, block
         ),
-        closed=_closed_form(curve, input_tokens, output_tokens, prices, _price(context, prefill_pool)),
-        empirical=Empirical.from_drop(prices.hit_ratio),
+        closed=_closed_form(curve, input_tokens, output_tokens, bills, _price(context, prefill_pool)),
+        empirical=Empirical.from_drop(bills.hit_ratio),
         traffic=traffic,
         advice=advise(
-            curve, found, traffic, prices, input_tokens, output_tokens, _market(context, chosen, decode_pool, input_tokens), chunks
+            curve, found, traffic, bills, input_tokens, output_tokens, _market(context, chosen, decode_pool, input_tokens), chunks
         ),
         plan_curve=tuple(_plan_point(context, decision, float(h)) for h in np.linspace(0.0, 1.0, plan_points)) if plan_points else (),
         currency=context.scenario.currency,
@@ -161,22 +161,34 @@ def _price(context: PlanContext, pool: Pool) -> float:
     return context.prices_usd_h[pool.configuration.site, pool.configuration.chip]
 
 
-def _token_prices(context: PlanContext, deployment: Deployment) -> tuple[TokenPrices, str]:
+def token_prices(context: PlanContext, deployment: str | None = None, cached_ratio: float | None = None) -> tuple[TokenPrices, str]:
+    """What a provider bills and the source: the scenario's token prices, else the API price published for the model.
+
+    cached_ratio: cached over uncached price, in place of the provider's. Raises InputError where nobody says a price.
+    """
     stated = context.scenario.token_prices
     if stated is not None:
         cached = stated.input if stated.cached is None else stated.cached
-        return TokenPrices(stated.input, cached, stated.output), "token_prices of the scenario"
+        prices, source = TokenPrices(stated.input, cached, stated.output), "token_prices of the scenario"
+    else:
+        prices, source = _published_prices(_deployment(context, deployment), context.scenario.currency)
+    if cached_ratio is None:
+        return prices, source
+    if not 0 <= cached_ratio < math.inf:
+        raise InputError(Problem("price ratio", f"{cached_ratio}", "cached over uncached price, at least 0", "0.1"))
+    return replace(prices, hit=cached_ratio * prices.miss), f"{source}; cached price set to {cached_ratio:g} of uncached"
+
+
+def _published_prices(deployment: Deployment, currency: str) -> tuple[TokenPrices, str]:
     name = deployment.spec.name.rsplit("/", 1)[-1].lower()
     published = load_prices().api_tokens.get(name)
-    if published is None or context.scenario.currency != "USD":
-        example = "token_prices: {input: 0.55 USD/Mtok, cached: 0.14 USD/Mtok, output: 2.19 USD/Mtok}"
-        found = f"the scenario has no token prices, and no API price of {name} is known in {context.scenario.currency}"
-        raise InputError(Problem("token_prices", found, "what a provider bills per million tokens", example))
-    miss, hit, output = published.miss_usd_per_million, published.hit_usd_per_million, published.output_usd_per_million
-    assert miss.value is not None
-    assert hit.value is not None
-    assert output.value is not None
-    return TokenPrices(miss.value, hit.value, output.value), f"{miss.source} ({miss.date})"
+    if published is not None and currency == "USD":
+        miss, hit, output = published.miss_usd_per_million, published.hit_usd_per_million, published.output_usd_per_million
+        if miss.value is not None and hit.value is not None and output.value is not None:
+            return TokenPrices(miss.value, hit.value, output.value), f"{miss.source} ({miss.date})"
+    example = "token_prices: {input: 0.55 USD/Mtok, cached: 0.14 USD/Mtok, output: 2.19 USD/Mtok}"
+    found = f"the scenario has no token prices, and no API price of {name} is known in {currency}"
+    raise InputError(Problem("token_prices", found, "what a provider bills per million tokens", example))
 
 
 def _other_chunks(settings: Settings) -> Mapping[str, Settings]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pddplan.report.palette import DASHES, SERIES
 
 Trace = dict[str, Any]
-Numbers = Sequence[float]
+Numbers = Sequence[float] | NDArray[np.float64]
 MARGIN = {"l": 64, "r": 16, "t": 16, "b": 56}
 
 

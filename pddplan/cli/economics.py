@@ -1,0 +1,80 @@
+"""bathtub, savings: what hits are worth, and where the savings come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pddplan.cli.common import (
+    ForceOption,
+    JsonOption,
+    PriceSourceOption,
+    ScenarioArgument,
+    SetOption,
+    console,
+    note,
+    read_scenario,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from pddplan.pdd.context import PlanContext
+    from pddplan.pdd.plan import Decision
+
+app = typer.Typer()
+ReportOption = Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
+
+
+@app.command()
+def bathtub(
+    scenario: ScenarioArgument,
+    set_: SetOption = None,
+    json_: JsonOption = None,
+    report: ReportOption = None,
+    price_ratio: Annotated[float | None, typer.Option(help="Price of cached over uncached tokens, in place of the provider's.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Which deployment, where the scenario has several.")] = None,
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
+    """Show how benefit depends on the cache hit rate, and where it falls.
+
+    The chips and instances are those of the scenario's fixed plan, or of the best plan found.
+
+    Example: pddplan bathtub pdd-reference --price-ratio 0.1
+    """
+    from pddplan.report.bathtub import bathtub_document, bathtub_lines, bathtub_page
+    from pddplan.studies.bathtub import bathtub as study_bathtub
+    from pddplan.studies.bathtub import token_prices
+
+    read = read_scenario(scenario, set_, price_source)
+    context, decision = _planned(read)
+    prices = token_prices(context, deployment, price_ratio)
+    study = study_bathtub(context, decision, deployment=deployment, prices=prices)
+    if json_ is not None:
+        write_json(bathtub_document(study), json_, force)
+    if report is not None:
+        from pddplan.report.files import write_atomically
+        from pddplan.report.html import render
+
+        write_atomically(report, render(bathtub_page(study, read.name)), force)
+        note(f"wrote {report}")
+    if json_ == "-":
+        return
+    out = console()
+    for text in bathtub_lines(study):
+        out.print(text, markup=False, soft_wrap=True)
+
+
+def _planned(scenario: object) -> tuple[PlanContext, Decision]:
+    """Context and decision of the scenario's fixed plan, or of the best plan."""
+    from pddplan import api
+    from pddplan.pdd.context import PlanContext
+    from pddplan.pdd.fixed_plan import fixed_decision
+    from pddplan.scenario.schema import Scenario
+
+    assert isinstance(scenario, Scenario)
+    context = PlanContext.from_scenario(scenario)
+    if scenario.plan is not None:
+        return context, fixed_decision(context)
+    return context, api.optimize(scenario).evaluation.decision
