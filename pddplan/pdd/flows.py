@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from pddplan.errors import InputError, Problem
 from pddplan.pdd.context import Deployment, PlanContext, StageRows
 from pddplan.pdd.decode_pool import DecodeTables
 from pddplan.pdd.line import Line
+from pddplan.pdd.md_cache import md_history
 from pddplan.pdd.plan import Decision, LinkPlan, Pool, Settings
 from pddplan.stages.profiled import ProfiledStage
 from pddplan.stages.protocol import KvTransfer
@@ -24,7 +25,8 @@ class Flow:
     """One way through the plan. Pools are indices into the decision's pools.
 
     share: of the deployment's requests, per row, shape (rows,) (sums to the flow's share). line_bytes: KV missing at MD, v tokens;
-    line_bytes_no_cache: all L tokens. hop_s: RDMA from P to RLD of the whole context. room_s: P to MD inside one room, v tokens.
+    line_bytes_no_cache: all L tokens. hop_s: RDMA from P to RLD of the whole context. room_s: P to MD inside one room, v tokens. load_s: of MD's own
+    history from a tier behind HBM. ``deployment.mix`` has a row per state of MD's cache, so it may be longer than the scenario's.
     """
 
     deployment: Deployment
@@ -39,6 +41,7 @@ class Flow:
     line_bytes_no_cache: FloatArray
     hop_s: FloatArray
     room_s: FloatArray
+    load_s: FloatArray
 
     @property
     def rate_per_s(self) -> float:
@@ -51,8 +54,7 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
     Several P pools: requests with more uncached tokens than the P threshold take those away from MD's room, the others those in it; inside a
     group, and between RLD and MD pools, requests are split in proportion to what the pools can carry.
     """
-    settings, mix = decision.settings, deployment.mix
-    pools = decision.pools
+    settings, pools = decision.settings, decision.pools
     by_role = {
         role: [i for i, pool in enumerate(pools) if pool.configuration.role == role and pool.configuration.deployment == deployment.name and pool.instances]
         for role in ("P", "RLD", "MD")
@@ -62,6 +64,9 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
         raise InputError(
             Problem(f"plan.pools of {deployment.name}", f"no {missing} pool", "at least one P and one MD pool, or AGG pools", f"role: {missing}")
         )
+    history = md_history(context, decision, deployment, [pools[i] for i in by_role["MD"]])
+    mix, origin = history.mix, history.origin
+    served = replace(deployment, mix=mix)
     flows: list[Flow] = []
     md_shares = _md_shares(context, decision, deployment, by_role["MD"])
     for md, md_share in zip(by_role["MD"], md_shares, strict=True):
@@ -72,7 +77,8 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
             line, link = _line(context, decision, p_site, md_site)
             relays = [i for i in by_role["RLD"] if pools[i].configuration.site == p_site] if line is not None else []
             kv = transfer_of(context, deployment, pools[p], settings)
-            stage_rows = context.prefill_rows(pools[p].configuration, settings)
+            alone = context.prefill_rows(pools[p].configuration, settings)
+            stage_rows = StageRows(alone.latency_s[origin], alone.occupancy_s[origin])
             missing_bytes = _bytes(kv, mix.md_missing_tokens, mix.input_tokens)
             whole_bytes = _bytes(kv, mix.input_tokens, mix.input_tokens) if line is not None else missing_bytes
             room_s = np.zeros(mix.rows)
@@ -82,9 +88,9 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
                 hop = np.zeros(mix.rows)
                 if rld is not None:
                     hop = rdma_s(context, pools[p], pools[rld], whole_bytes)
-                share = mix.weight * rows_share * md_share * rld_share
+                share = mix.weight * rows_share[origin] * md_share * rld_share
                 flows.append(
-                    Flow(deployment, p, rld, md, line, link, share, stage_rows, missing_bytes, whole_bytes, hop, room_s)
+                    Flow(served, p, rld, md, line, link, share, stage_rows, missing_bytes, whole_bytes, hop, room_s, history.load_s)
                 )
     return tuple(flows)
 

@@ -62,6 +62,7 @@ class Settings:
 
     relay_threshold_s: predicted transfer time above which a request goes through RLD (inf: never; None: no RLD in the plan).
     p_threshold_tokens: uncached length above which a request goes to the remote P pool (None: one P pool).
+    md_cache_bytes: HBM bytes of each MD instance that hold history for later turns (None: as the policy says).
     """
 
     relay_threshold_s: float | None

@@ -60,7 +60,8 @@ def route(flow: Flow, line: LineState | None, rld_token_s: float, settings: Sett
     if flow.line is None or line is None:
         no = np.zeros(rows.size, dtype=bool)
         zero = np.zeros(rows.size)
-        return Atoms(flow, rows, flow.share[rows], flow.room_s[rows], zero + np.inf, no, no, zero, zero, zero)
+        ready = np.maximum(flow.room_s, flow.load_s)[rows]
+        return Atoms(flow, rows, flow.share[rows], ready, zero + np.inf, no, no, zero, zero, zero)
     nodes = line.probability.size
     row = np.repeat(rows, nodes)
     weight = np.repeat(flow.share[rows], nodes) * np.tile(line.probability, rows.size)
@@ -68,12 +69,13 @@ def route(flow: Flow, line: LineState | None, rld_token_s: float, settings: Sett
     wait = np.tile(line.wait_s, rows.size)
     size = flow.line_bytes[row]
     moving = size > 0.0
-    on_wire = np.where(moving, size / rate, 0.0)
+    on_wire = np.where(moving, line.wire_s(flow.line_bytes[rows]).ravel(), 0.0)
+    rate = np.where(moving & (on_wire > 0.0), size / np.where(on_wire > 0.0, on_wire, 1.0), rate)
     prefill = flow.prefill.latency_s[row]
     visible = visible_transfer_s(
         on_wire, prefill, mix.uncached_tokens[row], policy.overlap, len(flow.deployment.spec.layers), settings.prefill_chunk_tokens
     )
-    transfer = np.where(moving, wait + visible, 0.0) + flow.line.rtt_s
+    transfer = np.maximum(np.where(moving, wait + visible, 0.0) + flow.line.rtt_s, flow.load_s[row])
     output = mix.output_tokens[row]
     hop = flow.hop_s[row]
     can_relay = flow.rld is not None and settings.relay_threshold_s is not None

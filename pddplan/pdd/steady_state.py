@@ -18,6 +18,7 @@ from pddplan.pdd.decode_pool import DecodeState, DecodeTables, decode_state, rel
 from pddplan.pdd.flows import Flow, active_deployments, flows_of
 from pddplan.pdd.handoff import Extend, Outcome, catch_up, one_shot, resolve, ship_kv
 from pddplan.pdd.laws import GRID, NO_WAIT
+from pddplan.pdd.md_cache import cache_bytes_per_instance
 from pddplan.pdd.plan import Decision
 from pddplan.pdd.routing import Atoms, route
 from pddplan.pdd.transfer import LineState, line_state
@@ -295,7 +296,7 @@ class _Solver:
             extends.append(np.where(h.batches > 0.0, h.extend_s / np.maximum(h.batches, 1.0), 0.0))
             extend_rates.append(rate * h.batches)
         arrivals = self._arrivals(md, np.concatenate(rates), np.concatenate(tokens), np.concatenate(contexts))
-        cache = self.decision.settings.md_cache_bytes or 0.0
+        cache = cache_bytes_per_instance(self.context, self.decision, self.decision.pools[md])
         table = self.tables(md).table(arrivals.context_tokens, arrivals.resident_bytes, cache)
         extend, extend_rate = np.concatenate(extends), np.concatenate(extend_rates)
         total = float(extend_rate.sum())

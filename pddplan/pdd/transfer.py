@@ -21,14 +21,15 @@ Overlap = Literal["none", "layer", "chunk"]
 
 SHARED_NODES = 9
 SPREAD_NODES = 9
-WAIT_NODES = 5
+WAIT_NODES = 8
 
 
 @dataclass(frozen=True)
 class LineState:
-    """What a transfer meets on a line: with ``probability`` it waits ``wait_s`` for a connection and then gets ``bytes_per_s``.
+    """What a transfer meets on a line: with ``probability`` it waits ``wait_s`` for a connection and finds a rate of ``bytes_per_s``.
 
-    Arrays of shape (nodes,). utilisation: of what circuits and pool of connections carry together.
+    Arrays of shape (nodes,). utilisation: of what circuits and pool of connections carry together. relaxation_per_s: how fast the line
+    forgets its state, so that long transfers see its mean (0: the rate found is kept), see queueing.processor_sharing.
     """
 
     utilisation: float
@@ -36,10 +37,22 @@ class LineState:
     wait_s: FloatArray
     probability: FloatArray
     active_mean: float
+    relaxation_per_s: float = 0.0
 
     @property
     def stable(self) -> bool:
         return self.utilisation < 1.0
+
+    def wire_s(self, sizes_bytes: FloatArray) -> FloatArray:
+        """Seconds on the wire of each size in each state found, shape (sizes, nodes)."""
+        pace = 1.0 / self.bytes_per_s
+        if self.relaxation_per_s <= 0.0:
+            return np.asarray(sizes_bytes[:, None] * pace)
+        free = self.wait_s <= 0.0
+        mean = float(self.probability[free] @ pace[free]) / float(self.probability[free].sum())
+        z = np.maximum(sizes_bytes * mean * self.relaxation_per_s, 1e-6)[:, None]
+        theta = np.where(free, 2.0 / z * (1.0 + np.expm1(-z) / z), 1.0)
+        return np.asarray(sizes_bytes[:, None] * (mean + np.sqrt(theta) * (pace - mean)))
 
 
 def flow_cap_bytes_per_s(spec: Line, plan: LinkPlan) -> float:
@@ -71,7 +84,8 @@ def line_state(
         rates = np.minimum(ceiling[:, None], caps[None, :]).ravel()
         waits = np.repeat(waits, SPREAD_NODES)
         probability = np.repeat(probability, SPREAD_NODES) / SPREAD_NODES
-    return LineState(law.utilisation, rates, waits, probability, law.active_mean)
+        return LineState(law.utilisation, rates, waits, probability, law.active_mean)
+    return LineState(law.utilisation, rates, waits, probability, law.active_mean, law.relaxation_per_s)
 
 
 def _joint_nodes(law: LineLaw) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -87,9 +101,12 @@ def _joint_nodes(law: LineLaw) -> tuple[FloatArray, FloatArray, FloatArray]:
         rates, weights = np.concatenate([rates, mass[kept] / slow[kept]]), np.concatenate([weights, mass[kept]])
     waits = np.zeros(rates.size)
     if law.p_pool_wait > 0.0:
-        levels = exponential_nodes(WAIT_NODES)
+        found = law.pool_waits_s
+        given = law.pool_wait_given_s * exponential_nodes(WAIT_NODES)
+        if found.size:
+            given = np.array([part.mean() for part in np.array_split(np.sort(found), WAIT_NODES)])
         rates = np.concatenate([rates, np.full(WAIT_NODES, law.waited_bytes_per_s)])
-        waits = np.concatenate([waits, law.pool_wait_given_s * levels])
+        waits = np.concatenate([waits, given])
         weights = np.concatenate([weights, np.full(WAIT_NODES, law.p_pool_wait / WAIT_NODES)])
     return rates, waits, weights / weights.sum()
 
