@@ -79,7 +79,7 @@ class KvCache:
     @property
     def cap(self) -> float:
         """Bytes per request of all full windows."""
-        return sum(tokens * slope for tokens, slope in self.windows)
+        return sum((tokens * slope for tokens, slope in self.windows), 0.0)
 
     def entries_bytes(self, tokens: ArrayLike) -> FloatArray:
         """Cache entries and windows of a request (no state, no buffers), shape of ``tokens``."""
