@@ -41,6 +41,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 INTERRUPTED = 130
 
+# vectors here are short: threads of the linear algebra library cost more than they give
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 class _Lazy(TyperCommand):
     """Stands for a command in the help page; turns into the real one when its arguments are parsed."""
