@@ -16,7 +16,7 @@ from pddplan.report.sections.charts import bars, layout, line
 from pddplan.studies.bathtub import BathtubStudy
 
 SAYS = {
-    "rising": "a higher hit rate always pays",
+    "rising": "a higher hit rate pays",
     "falling": "a higher hit rate costs more revenue than the work it saves",
     "valley": "the benefit is high at both ends and low between: a bathtub",
     "sawtooth": "the benefit drops where the uncached tokens just exceed whole chunks",

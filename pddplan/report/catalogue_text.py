@@ -37,7 +37,8 @@ TEXT: dict[str, tuple[str, str]] = {
     "role.AGG": ("AGG · prefill and decode", "AGG · 预填充与解码一体"),
     "decision.pool": ("{gpus} {chip} as {role}", "{gpus} 张 {chip} 作 {role}"),
     "decision.headline": (
-        "Deploy {pools}: {cost} USD/h for {goodput} good requests a second; {p_good} of requests meet the service levels, TTFT P99 is {ttft}.",
+        "Deploy {pools}: {cost} USD/h for {goodput} good requests a second; {p_good} of requests meet the service "
+        "levels, TTFT P99 is {ttft}.",
         "部署 {pools}：每小时 {cost} 美元，每秒 {goodput} 个达标请求；{p_good} 的请求达标，TTFT P99 为 {ttft}。",
     ),
     "status.optimal": ("Proven optimal in the space searched (gap {gap}).", "在搜索空间内已证明最优（差距 {gap}）。"),
@@ -152,14 +153,29 @@ TEXT: dict[str, tuple[str, str]] = {
         "P:D 实例小整数比（失衡损失）：{best}；平衡点为每个 P 配 {balanced} 个 D。",
     ),
     "alternatives.nothing_binds": ("No constraint binds: demand alone sizes this plan.", "没有起作用的约束：方案规模仅由需求决定。"),
-    "alternatives.worth_note": ("Worth is found by solving again with one more unit; positive is better.", "价值由增加一单位后重新求解得到；正值更好。"),
+    "alternatives.worth_note": (
+        "Worth is found by solving again with one more unit; positive is better.",
+        "价值由增加一单位后重新求解得到；正值更好。",
+    ),
     "term.P": ("Prefill: reads the prompt and makes its KV; compute-bound.", "预填充：读取提示并生成 KV，受算力限制。"),
-    "term.RLD": ("Relay decode: small pool beside P that streams the first tokens while the KV travels to MD.", "接力解码：P 旁的小池，在 KV 传往 MD 时先输出词元。"),
-    "term.MD": ("Main decode: emits nearly all tokens; memory-bound. The only decode pool of a one-room plan.", "主解码：输出绝大多数词元，受显存带宽限制；单机房方案中唯一的解码池。"),
+    "term.RLD": (
+        "Relay decode: small pool beside P that streams the first tokens while the KV travels to MD.",
+        "接力解码：P 旁的小池，在 KV 传往 MD 时先输出词元。",
+    ),
+    "term.MD": (
+        "Main decode: emits nearly all tokens; memory-bound. The only decode pool of a one-room plan.",
+        "主解码：输出绝大多数词元，受显存带宽限制；单机房方案中唯一的解码池。",
+    ),
     "term.AGG": ("Aggregated: prefill and decode on the same instance.", "一体化：同一实例完成预填充与解码。"),
-    "term.instance": ("One replica of the model in a role: its GPUs are TP × attention DP × PP.", "某角色的一个模型副本：GPU 数 = TP × 注意力 DP × PP。"),
+    "term.instance": (
+        "One replica of the model in a role: its GPUs are TP × attention DP × PP.",
+        "某角色的一个模型副本：GPU 数 = TP × 注意力 DP × PP。",
+    ),
     "term.TTFT": ("Time to first token: from arrival to the first token at the user.", "首词元时延：从到达到用户收到首个词元。"),
-    "term.TPOT": ("(last token − first token) / (O − 1), handoff stalls included; not defined for one output token.", "（末词元 − 首词元）/（O − 1），含交接停顿；输出仅一个词元时无定义。"),
+    "term.TPOT": (
+        "(last token − first token) / (O − 1), handoff stalls included; not defined for one output token.",
+        "（末词元 − 首词元）/（O − 1），含交接停顿；输出仅一个词元时无定义。",
+    ),
     "term.TPOT (inclusive)": ("End-to-end time / O; counts TTFT too, so it is larger.", "端到端时间 / O；包含 TTFT，因此更大。"),
     "term.stall": ("The longest gap between two tokens of a request.", "一个请求中两词元间的最长间隔。"),
     "term.good request": ("TTFT and TPOT are both within the limits of its class.", "TTFT 与 TPOT 均在该类上限之内。"),

@@ -76,7 +76,11 @@ def _card(result: PoolResult, x: float, y: float, width: float, chip_names: dict
     chip = chip_names.get(configuration.chip, configuration.chip)
     size = t("diagram.instances", instances=pool.instances, gpus=configuration.gpus_per_instance, chip=chip)
     parallel = configuration.parallel
-    mapping = f"TP{parallel.tp} PP{parallel.pp} EP{parallel.moe_ep} DP{parallel.dp} · {configuration.engine}" if configuration.profile is None else configuration.engine
+    mapping = (
+        f"TP{parallel.tp} PP{parallel.pp} EP{parallel.moe_ep} DP{parallel.dp} · {configuration.engine}"
+        if configuration.profile is None
+        else configuration.engine
+    )
     bar_width = width - 24
     used = min(1.0, max(0.0, result.utilisation))
     return (
@@ -104,7 +108,8 @@ def _lines_between(links: tuple[LinkResult, ...], sites: list[str], room_height:
         middle = (x1 + x2) / 2
         parts.append(f'<line x1="{x1}" y1="{y}" x2="{x2}" y2="{y}" stroke="{colour}" stroke-width="5"/>')
         parts.append(f'<text x="{middle}" y="{y - 12}" text-anchor="middle" font-weight="600">{escape(_circuits(result))}</text>')
-        parts.append(f'<text x="{middle}" y="{y + 22}" text-anchor="middle" font-size="12.5">{escape(t("diagram.used", used=percent(result.utilisation)))}</text>')
+        used = escape(t("diagram.used", used=percent(result.utilisation)))
+        parts.append(f'<text x="{middle}" y="{y + 22}" text-anchor="middle" font-size="12.5">{used}</text>')
     return parts
 
 

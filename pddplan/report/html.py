@@ -22,7 +22,7 @@ def render(document: Document) -> str:
         for block in document.blocks()
         if isinstance(block, Figure)
     ]
-    return _template().render(
+    page: str = _template().render(
         document=document,
         t=translator(document.lang),
         css=_asset("report.css"),
@@ -30,6 +30,7 @@ def render(document: Document) -> str:
         plotly=_asset("plotly-basic.min.js"),
         figures=_script_json(figures),
     )
+    return page
 
 
 @lru_cache(maxsize=1)
@@ -55,7 +56,13 @@ def _asset(name: str) -> str:
 def _script_json(value: object) -> str:
     """JSON that cannot end the script element or open a comment in it."""
     text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return (
+        text.replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
 
 
 def _finite(value: Any) -> Any:
@@ -76,7 +83,7 @@ def _raw(cell: Cell) -> str:
 def _shown(cell: Cell, column: Column) -> str:
     if cell is None:
         return NOT_KNOWN
-    if isinstance(cell, bool) or isinstance(cell, str):
+    if isinstance(cell, (bool, str)):
         return str(cell)
     return f"{cell:,}" if isinstance(cell, int) else significant(cell, column.digits)
 

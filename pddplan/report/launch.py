@@ -59,10 +59,19 @@ def launch_pool(result: PoolResult, options: ServingOptions, gpus_per_node: int)
     configuration = result.pool.configuration
     name = f"{configuration.deployment}.{configuration.site}.{configuration.role}.{configuration.chip}"
     if configuration.profile is not None:
-        raise InputError(Problem(name, "is a profiled instance", "launch flags exist for roofline instances; start it as it was when measured"))
+        raise InputError(
+            Problem(name, "is a profiled instance", "launch flags exist for roofline instances; start it as it was when measured")
+        )
     builders = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}
     if configuration.engine not in builders:
-        raise InputError(Problem(f"{name}: engine", f"'{configuration.engine}' has no launch flags", f"plan with one of {', '.join(builders)}", "engine: vllm"))
+        raise InputError(
+            Problem(
+                f"{name}: engine",
+                f"'{configuration.engine}' has no launch flags",
+                f"plan with one of {', '.join(builders)}",
+                "engine: vllm",
+            )
+        )
     command, extra = builders[configuration.engine](configuration, options)
     return PoolLaunch(
         pool=name,
@@ -108,8 +117,21 @@ def _vllm(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, obj
         command += ["--data-parallel-size", str(p.dp)]
     if p.moe_ep > 1:
         command += ["--enable-expert-parallel"]
-    command += ["--gpu-memory-utilization", f"{o.memory_fraction:g}", "--max-model-len", str(o.context_max), "--max-num-seqs", str(o.max_sequences)]
-    command += ["--max-num-batched-tokens", str(o.chunk_tokens), "--kv-cache-dtype", "fp8" if o.kv_dtype == "fp8" else "auto", "--enable-prefix-caching"]
+    command += [
+        "--gpu-memory-utilization",
+        f"{o.memory_fraction:g}",
+        "--max-model-len",
+        str(o.context_max),
+        "--max-num-seqs",
+        str(o.max_sequences),
+    ]
+    command += [
+        "--max-num-batched-tokens",
+        str(o.chunk_tokens),
+        "--kv-cache-dtype",
+        "fp8" if o.kv_dtype == "fp8" else "auto",
+        "--enable-prefix-caching",
+    ]
     if o.draft_tokens:
         command += ["--speculative-config", json.dumps({"method": "mtp", "num_speculative_tokens": o.draft_tokens})]
     if c.role in KvRole:
@@ -127,7 +149,14 @@ def _sglang(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, o
         command += ["--dp-size", str(p.dp), "--enable-dp-attention"]
     if p.moe_ep > 1:
         command += ["--ep-size", str(p.moe_ep)]
-    command += ["--mem-fraction-static", f"{o.memory_fraction:g}", "--context-length", str(o.context_max), "--max-running-requests", str(o.max_sequences)]
+    command += [
+        "--mem-fraction-static",
+        f"{o.memory_fraction:g}",
+        "--context-length",
+        str(o.context_max),
+        "--max-running-requests",
+        str(o.max_sequences),
+    ]
     command += ["--chunked-prefill-size", str(o.chunk_tokens), "--kv-cache-dtype", "fp8_e4m3" if o.kv_dtype == "fp8" else "auto"]
     if o.draft_tokens:
         command += ["--speculative-algorithm", "EAGLE", "--speculative-num-steps", str(o.draft_tokens)]

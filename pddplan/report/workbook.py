@@ -46,6 +46,7 @@ class Book:
         self._book.set_calc_mode("auto")
         self._formats: dict[tuple[str, str], Any] = {}
         self.names: dict[str, str] = {}
+        self.values: dict[str, float] = {}
 
     def sheet(self, name: str, widths: Sequence[float]) -> Sheet:
         return Sheet(self, name, widths)
@@ -62,6 +63,10 @@ class Book:
         address = f"'{sheet}'!{xl_rowcol_to_cell(row, column, row_abs=True, col_abs=True)}"
         self._book.define_name(name, f"={address}")
         self.names[name] = address
+
+    def chart(self, kind: str, subtype: str = "") -> Any:
+        """A native chart of XlsxWriter (line, bar, scatter ...), to be filled and inserted by the sheet."""
+        return self._book.add_chart({"type": kind} | ({"subtype": subtype} if subtype else {}))
 
     def finish(self) -> bytes:
         self._book.close()
@@ -99,7 +104,16 @@ class Sheet:
         """Keep everything above the next row in view."""
         self.sheet.freeze_panes(self.row, 1)
 
-    def input(self, name: str, label: str, value: float | str, unit: str = "", note: str = "", number_format: str = "General", limits: Limits | None = None) -> Live:
+    def input(
+        self,
+        name: str,
+        label: str,
+        value: float | str,
+        unit: str = "",
+        note: str = "",
+        number_format: str = "General",
+        limits: Limits | None = None,
+    ) -> Live:
         """A coloured cell that the user changes. Text inputs give a Live of value nan (they feed no arithmetic)."""
         live = self._labelled(name, label, value, unit, note, "input", number_format)
         if limits is not None:
@@ -122,9 +136,12 @@ class Sheet:
         self.book.define(name, self.name, self.row, 1)
         self.row += 1
         value = content.value if isinstance(content, Live) else content
-        return Live.named(name, value if isinstance(value, int | float) else math.nan)
+        self.book.values[name] = value if isinstance(value, int | float) else math.nan
+        return Live.named(name, self.book.values[name])
 
-    def cell(self, column: int, content: Content, kind: str = "formula", number_format: str = "", name: str = "", limits: Limits | None = None) -> Live:
+    def cell(
+        self, column: int, content: Content, kind: str = "formula", number_format: str = "", name: str = "", limits: Limits | None = None
+    ) -> Live:
         """Put ``content`` in the current row; the result refers to it by ``name``, or by address."""
         self.put(self.row, column, content, kind, number_format)
         if name:
@@ -134,6 +151,18 @@ class Sheet:
         value = content.value if isinstance(content, Live) else content
         address = name or f"'{self.name}'!{xl_rowcol_to_cell(self.row, column, row_abs=True, col_abs=True)}"
         return Live.named(address, value if isinstance(value, int | float) else math.nan)
+
+    def traffic_lights(self, first_row: int, first_column: int, last_row: int, last_column: int, amber: float, red: float) -> None:
+        """Colour cells by value: green under ``amber``, amber under ``red``, red from there."""
+        for criteria, value, colour in ((">=", red, "#F4C7B8"), (">=", amber, "#FBE3B0"), ("<", amber, "#CFEBDD")):
+            rule = {
+                "type": "cell",
+                "criteria": criteria,
+                "value": value,
+                "format": self.book._book.add_format({"bg_color": colour}),
+                "stop_if_true": True,
+            }
+            self.sheet.conditional_format(first_row, first_column, last_row, last_column, rule)
 
     def put(self, row: int, column: int, content: Content, kind: str, number_format: str = "") -> None:
         style = self.book.style(kind, number_format)
@@ -155,5 +184,7 @@ class Sheet:
             low = -1e300 if limits.low is None else limits.low
             high = 1e300 if limits.high is None else limits.high
             rule = {"validate": "integer" if limits.whole else "decimal", "criteria": "between", "minimum": low, "maximum": high}
-            rule["error_message"] = f"{label or 'this cell'} takes {'a whole number' if limits.whole else 'a number'} from {low:g} to {high:g} {unit}"[:255]
+            rule["error_message"] = (
+                f"{label or 'this cell'} takes {'a whole number' if limits.whole else 'a number'} from {low:g} to {high:g} {unit}"[:255]
+            )
         self.sheet.data_validation(row, column, row, column, rule)

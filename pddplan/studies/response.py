@@ -36,7 +36,8 @@ def mean_hit_rate(deployment: Deployment) -> float:
 
 
 def with_traffic(context: PlanContext, *, uncached_scale: float = 1.0, output_scale: float = 1.0) -> PlanContext:
-    """The same scenario with every request's uncached and MD-missing tokens, and its output, scaled (kept within its length, output at least 1)."""
+    """The same scenario with every request's uncached and MD-missing tokens, and its output, scaled (kept within "
+    "its length, output at least 1)."""
 
     def scaled(deployment: Deployment) -> Deployment:
         mix = deployment.mix
@@ -73,19 +74,29 @@ def responses(context: PlanContext, decision: Decision, grids: Mapping[Driver, S
     Grids default to 40-130 % of the rate, 11 hit rates between half the misses of now and none, and 25-200 % of the output length.
     """
     deployment = next(iter(context.deployments.values()))
-    base = {"rate": context.rate_per_s, "hit_rate": mean_hit_rate(deployment), "output_tokens": deployment.mix.mean(deployment.mix.output_tokens)}
+    base = {
+        "rate": context.rate_per_s,
+        "hit_rate": mean_hit_rate(deployment),
+        "output_tokens": deployment.mix.mean(deployment.mix.output_tokens),
+    }
     chosen = grids or default_grids(base)
     answers: dict[Driver, Response] = {}
     for driver in DRIVERS:
         points = tuple(sorted({*chosen[driver], base[driver]}))
-        answers[driver] = Response(driver, points, base[driver], tuple(_at(context, decision, driver, point, base[driver]) for point in points))
+        answers[driver] = Response(
+            driver, points, base[driver], tuple(_at(context, decision, driver, point, base[driver]) for point in points)
+        )
     return answers
 
 
 def default_grids(base: Mapping[str, float]) -> dict[Driver, tuple[float, ...]]:
     hit = base["hit_rate"]
     misses = 1.0 - hit
-    hits = {max(0.0, 1.0 - misses * factor) for factor in (0.25, 0.5, 0.75, 1.25, 1.5, 2.0)} | {0.0, 0.5} if misses > 0 else {0.0, 0.5, 0.9, 0.95}
+    hits = (
+        {max(0.0, 1.0 - misses * factor) for factor in (0.25, 0.5, 0.75, 1.25, 1.5, 2.0)} | {0.0, 0.5}
+        if misses > 0
+        else {0.0, 0.5, 0.9, 0.95}
+    )
     return {
         "rate": tuple(base["rate"] * factor for factor in (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.5)),
         "hit_rate": tuple(sorted(hits)),

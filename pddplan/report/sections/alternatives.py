@@ -30,13 +30,17 @@ def section(result: PlanResult, t: Translate) -> Section:
     else:
         blocks.append(Paragraph(t("alternatives.nothing_binds")))
     if result.rejected:
-        columns = (
-            Column(t("column.alternative"), align="left"),
-            Column(t("column.reason"), align="left"),
-            Column(t("column.value")),
-            Column(t("column.limit")),
-            Column(t("column.unit"), align="left"),
-        )
-        rows = tuple((r.candidate, r.note or r.reason, r.value, r.limit, r.unit) for r in result.rejected)
-        blocks.append(Table("rejected", t("caption.rejected"), columns, rows))
+        blocks.append(_rejected(result, t))
     return Section("alternatives", t("section.alternatives"), tuple(blocks))
+
+
+def _rejected(result: PlanResult, t: Translate) -> Table:
+    columns = (
+        Column(t("column.alternative"), align="left"),
+        Column(t("column.reason"), align="left"),
+        Column(t("column.value")),
+        Column(t("column.limit")),
+        Column(t("column.unit"), align="left"),
+    )
+    rows = tuple((r.candidate, r.note or r.reason, r.value, r.limit, r.unit) for r in result.rejected)
+    return Table("rejected", t("caption.rejected"), columns, rows)

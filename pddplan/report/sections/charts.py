@@ -25,7 +25,13 @@ def line(x: Numbers, y: Numbers, name: str, index: int = 0, hover: str = "", **e
 
 
 def bars(labels: Sequence[str], values: Numbers, name: str, index: int = 0, hover: str = "", **extra: Any) -> Trace:
-    trace: Trace = {"type": "bar", "x": list(labels), "y": [float(v) for v in values], "name": name, "marker": {"color": SERIES[index % len(SERIES)]}}
+    trace: Trace = {
+        "type": "bar",
+        "x": list(labels),
+        "y": [float(v) for v in values],
+        "name": name,
+        "marker": {"color": SERIES[index % len(SERIES)]},
+    }
     if hover:
         trace["hovertemplate"] = hover
     return trace | extra
@@ -41,6 +47,14 @@ def layout(x_title: str, y_title: str, **extra: Any) -> dict[str, Any]:
 
 def limit_line(x: float, label: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A vertical line at a limit, as (shape, annotation) of a layout."""
-    shape = {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": "#D55E00", "dash": "dash", "width": 1.5}}
+    shape = {
+        "type": "line",
+        "x0": x,
+        "x1": x,
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": "#D55E00", "dash": "dash", "width": 1.5},
+    }
     annotation = {"x": x, "yref": "paper", "y": 1, "yanchor": "bottom", "text": label, "showarrow": False}
     return shape, annotation

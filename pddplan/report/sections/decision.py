@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pddplan.optimize.result import PlanResult
 from pddplan.pdd.plan import Evaluation, PoolResult
-from pddplan.report.document import Column, Paragraph, Section, Table
+from pddplan.report.document import Block, Column, Paragraph, Section, Table
 from pddplan.report.numbers import duration, percent, significant
 from pddplan.units import GBPS_BYTES_PER_S
 
@@ -17,7 +17,12 @@ def headline(result: PlanResult, chip_names: dict[str, str], t: Translate) -> st
     """The decision in one sentence."""
     metrics = result.evaluation.metrics
     pools = t("list.and").join(
-        t("decision.pool", gpus=p.pool.gpus, chip=chip_names.get(p.pool.configuration.chip, p.pool.configuration.chip), role=p.pool.configuration.role)
+        t(
+            "decision.pool",
+            gpus=p.pool.gpus,
+            chip=chip_names.get(p.pool.configuration.chip, p.pool.configuration.chip),
+            role=p.pool.configuration.role,
+        )
         for p in result.evaluation.pools
     )
     return t(
@@ -32,7 +37,7 @@ def headline(result: PlanResult, chip_names: dict[str, str], t: Translate) -> st
 
 def section(result: PlanResult, chip_names: dict[str, str], t: Translate) -> Section:
     status = t(f"status.{result.status}", gap=percent(result.gap))
-    blocks = [Paragraph(status), pools_table(result.evaluation, chip_names, t)]
+    blocks: list[Block] = [Paragraph(status), pools_table(result.evaluation, chip_names, t)]
     if result.evaluation.links:
         blocks.append(links_table(result.evaluation, t))
     blocks.append(metrics_table(result.evaluation, t))

@@ -8,8 +8,25 @@ from pddplan.report.document import Column, Section, Table
 
 Translate = Callable[..., str]
 TERMS = (
-    "P", "RLD", "MD", "AGG", "instance", "TTFT", "TPOT", "TPOT (inclusive)", "stall", "good request", "goodput", "BCR", "hit rate",
-    "eager output tokens", "singular traffic", "line needed", "utilisation", "EP, TP, PP, DP", "GB, GiB",
+    "P",
+    "RLD",
+    "MD",
+    "AGG",
+    "instance",
+    "TTFT",
+    "TPOT",
+    "TPOT (inclusive)",
+    "stall",
+    "good request",
+    "goodput",
+    "BCR",
+    "hit rate",
+    "eager output tokens",
+    "singular traffic",
+    "line needed",
+    "utilisation",
+    "EP, TP, PP, DP",
+    "GB, GiB",
 )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pddplan.optimize.result import PlanResult
-from pddplan.report.document import Column, Figure, Paragraph, Section, Table
-from pddplan.report.numbers import significant, signed_percent
+from pddplan.report.document import Block, Column, Figure, Paragraph, Section, Table
+from pddplan.report.numbers import signed_percent, significant
 from pddplan.report.sections.charts import bars, layout
 from pddplan.units import HOURS_PER_MONTH, HOURS_PER_YEAR
 
@@ -14,17 +14,21 @@ Translate = Callable[..., str]
 
 
 def section(result: PlanResult, chip_names: dict[str, str], t: Translate) -> Section:
-    blocks = [cost_split(result, chip_names, t), baselines_figure(result, t), baselines_table(result, t)]
+    figure = baselines_figure(result, t)
+    blocks: list[Block] = [cost_split(result, chip_names, t), *([figure] if figure else []), baselines_table(result, t)]
     reasons = [b for b in result.baselines if b.evaluation is None]
     blocks.extend(Paragraph(t("money.baseline_none", name=t(f"baseline.{b.name}"), reason=b.reason), "note") for b in reasons)
-    return Section("money", t("section.money"), tuple(block for block in blocks if block is not None))
+    return Section("money", t("section.money"), tuple(blocks))
 
 
 def cost_split(result: PlanResult, chip_names: dict[str, str], t: Translate) -> Table:
     evaluation = result.evaluation
     total = evaluation.metrics.cost_usd_per_h
     items = [
-        (f"{r.pool.configuration.role} · {r.pool.gpus} × {chip_names.get(r.pool.configuration.chip, r.pool.configuration.chip)}", r.cost_usd_per_h)
+        (
+            f"{r.pool.configuration.role} · {r.pool.gpus} × {chip_names.get(r.pool.configuration.chip, r.pool.configuration.chip)}",
+            r.cost_usd_per_h,
+        )
         for r in evaluation.pools
     ]
     items += [(f"{r.link.from_site} → {r.link.to_site}", r.cost_usd_per_h) for r in evaluation.links]
