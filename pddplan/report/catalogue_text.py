@@ -224,7 +224,8 @@ TEXT: dict[str, tuple[str, str]] = {
     "kind.config": ("model config", "模型配置"),
     "kind.given": ("given", "场景给定"),
     "assumptions.kinds": (
-        "datasheet: the maker's; measured: fitted to measurements; secondary: reported by others; assumed: nobody measured it; given: in the scenario.",
+        "datasheet: the maker's; measured: fitted to measurements; secondary: reported by others; assumed: nobody "
+        "measured it; given: in the scenario.",
         "数据手册：厂商给出；实测：由测量拟合；二手资料：他人报告；假设：无实测；场景给定：来自场景文件。",
     ),
     "scenario.command": ("Made with: {command}", "生成命令：{command}"),

@@ -1,0 +1,97 @@
+"""The whole report of a plan: studies gathered, sections put in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pddplan import __version__
+from pddplan.economics.tokens import TokenPrices
+from pddplan.errors import InputError
+from pddplan.optimize.result import PlanResult
+from pddplan.pdd.context import PlanContext
+from pddplan.pdd.timeline import Timeline, timelines
+from pddplan.report.assumptions import Assumption, assumptions
+from pddplan.report.bathtub import bathtub_page
+from pddplan.report.catalogue import Lang, translator
+from pddplan.report.diagram import deployment_summary, deployment_svg
+from pddplan.report.document import Block, Document, Drawing, Paragraph, Section
+from pddplan.report.numbers import percent
+from pddplan.report.sections import alternatives, decision, glossary, hiding, money, pools, service, sources
+from pddplan.studies.bathtub import BathtubStudy, bathtub
+
+
+@dataclass(frozen=True)
+class ReportSource:
+    """A planned (or evaluated) scenario with the studies its report shows."""
+
+    context: PlanContext
+    result: PlanResult
+    command: str
+    timelines: Sequence[Timeline]
+    assumptions: Sequence[Assumption]
+    bathtub: BathtubStudy | None
+    bathtub_missing: str = ""
+
+
+def report_source(context: PlanContext, result: PlanResult, command: str, prices: tuple[TokenPrices, str] | None = None) -> ReportSource:
+    """Run the studies on the plan. A bathtub without token prices is left out, with the reason."""
+    evaluation = result.evaluation
+    tub, missing = None, ""
+    try:
+        tub = bathtub(context, evaluation.decision, prices=prices)
+    except InputError as error:
+        missing = str(error)
+    return ReportSource(context, result, command, timelines(context, evaluation), assumptions(context, evaluation), tub, missing)
+
+
+def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
+    """The report as a document, decision first. Labels in ``lang``; reasons and notes of the model stay in English."""
+    t = translator(lang)
+    context, result = source.context, source.result
+    names = {slug: chip.name for slug, chip in context.chips.items()}
+    evaluation = result.evaluation
+    limits = [
+        (name, metric, limit)
+        for deployment in context.deployments.values()
+        for name, sla in zip(deployment.mix.class_names, deployment.slas, strict=True)
+        for metric, limit in (("ttft", sla.ttft.limit), ("tpot", sla.tpot.limit), ("stall", sla.stall.limit))
+        if limit is not None
+    ]
+    drawing = Drawing("fig-deployment", t("diagram.title"), deployment_summary(evaluation, names, t), deployment_svg(evaluation, names, t))
+    sections = (
+        decision.section(result, names, t),
+        money.section(result, names, t),
+        service.section(result, limits, t),
+        Section("deployment", t("section.deployment"), (drawing,)),
+        hiding.section(result, source.timelines, t),
+        _bathtub(source, t("section.bathtub")),
+        pools.section(result, t),
+        alternatives.section(result, t),
+        sources.assumptions_section(source.assumptions, t),
+        glossary.section(t),
+        sources.scenario_section(json.dumps(context.scenario.document(), ensure_ascii=False, indent=2), source.command, t),
+    )
+    return Document(
+        lang=lang,
+        title=t("page.title", name=context.scenario.name),
+        headline=decision.headline(result, names, t),
+        facts=(
+            (t("fact.objective"), result.objective.kind),
+            (t("fact.gap"), percent(result.gap)),
+            (t("fact.digest"), result.scenario_digest),
+            (t("fact.version"), __version__),
+        ),
+        sections=sections,
+        footer=t("page.footer", version=__version__, command=source.command),
+    )
+
+
+def _bathtub(source: ReportSource, title: str) -> Section:
+    if source.bathtub is None:
+        return Section("bathtub", title, (Paragraph(source.bathtub_missing, "note"),))
+    page = bathtub_page(source.bathtub, source.context.scenario.name)
+    blocks: list[Block] = [Paragraph(page.headline, "lead")]
+    blocks += [block for section in page.sections for block in section.blocks]
+    return Section("bathtub", title, tuple(blocks))
