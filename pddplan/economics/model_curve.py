@@ -43,7 +43,9 @@ def largest_batch(stage: DecodeStage, context_tokens: float, tpot_limit_s: float
 
     kv_share: of the KV memory, for running requests. Raises InputError when not one request fits or meets the limit.
     """
-    memory = stage.kv_capacity_bytes() * kv_share / float(stage.kv_resident_bytes(context_tokens))
+    stage.step_s(1.0, context_tokens)  # a stage that tells no step time says so here
+    resident = float(stage.kv_resident_bytes(context_tokens))
+    memory = stage.kv_capacity_bytes() * kv_share / resident if resident > 0 else np.inf
     batch = np.floor(min(stage.batch_max, memory))
     if batch < 1:
         found = f"room for {memory:.2f} requests of {context_tokens:.0f} tokens"
@@ -70,7 +72,7 @@ def model_curve(
     that cached KV leaves).
     """
     h = np.asarray(hit_rate, dtype=np.float64)
-    uncached = np.maximum((1.0 - h) * input_tokens, 1.0)
+    uncached = np.maximum(np.round((1.0 - h) * input_tokens, 6), 1.0)  # (1 - h) L of whole chunks must not exceed them
     cached = input_tokens - uncached
     prefill_price = prefill.stage.gpus * prefill.price_per_gpu_h / SECONDS_PER_HOUR
     packed_s = prefill.packed.prefill_occupancy_s(uncached, cached)
@@ -101,9 +103,10 @@ def model_curve(
 
 
 def _pair_s(stage: PrefillStage, half: float) -> float:
-    """Seconds per token pair of attention, from what ``half`` tokens pay more on ``half`` cached ones than on none."""
-    gain = float(stage.prefill_occupancy_s(half, half)) - float(stage.prefill_occupancy_s(half, 0.0))
-    return max(gain, 0.0) / half**2
+    """Seconds per token pair of attention: what ``half`` tokens pay more on ``half`` cached ones than one token does."""
+    tokens, cached = np.array([half, half, 1.0, 1.0]), np.array([half, 0.0, half, 0.0])
+    many_on, many, one_on, one = stage.prefill_occupancy_s(tokens, cached)
+    return float(max((many_on - many) - (one_on - one), 0.0)) / half**2
 
 
 def _decode_s(stage: DecodeStage, batch: FloatArray, context_tokens: float, output_tokens: float) -> FloatArray:

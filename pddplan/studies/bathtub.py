@@ -135,7 +135,7 @@ def bathtub(
         ),
         plan_curve=tuple(_plan_point(context, decision, float(h)) for h in np.linspace(0.0, 1.0, plan_points)) if plan_points else (),
         currency=context.scenario.currency,
-        notes=_notes(chosen, traffic),
+        notes=_notes(chosen, traffic, curve),
     )
 
 
@@ -277,11 +277,14 @@ def _largest_served(context: PlanContext, decision: Decision) -> Evaluation | No
     return best
 
 
-def _notes(deployment: Deployment, traffic: Traffic) -> tuple[str, ...]:
+def _notes(deployment: Deployment, traffic: Traffic, curve: BenefitCurve) -> tuple[str, ...]:
     spread = float(np.sqrt(np.dot(traffic.weight, (traffic.hit_rate - np.dot(traffic.weight, traffic.hit_rate)) ** 2)))
     notes = []
     if len(deployment.mix.class_names) > 1:
         notes.append("the curve is of the mean request of all classes; a class of its own needs a scenario of its own")
+    work = curve.terms["prefill work"] + curve.terms["attention"]
+    if work[0] <= work[-1]:
+        notes.append("P's profile tells no prefill time over the uncached length: what hits save is not in this curve")
     if spread > 0.2:
         notes.append("hit rates of this traffic differ widely: judge by the histogram, not by the mean")
     return tuple(notes)
