@@ -235,4 +235,10 @@ TEXT: dict[str, tuple[str, str]] = {
         "Predictions against measured servers; errors are absolute and relative to the measurement.",
         "预测与实测服务器对比；误差为相对实测值的绝对百分比。",
     ),
+    "compare.first": ("A", "甲"),
+    "compare.second": ("B", "乙"),
+    "compare.title": ("{first} against {second}", "{first} 与 {second} 对比"),
+    "compare.headline": ("B against A: BCR {bcr}, cost {cost}.", "乙相对甲：BCR {bcr}，费用 {cost}。"),
+    "compare.difference": ("What differs", "差异"),
+    "compare.change": ("B against A", "乙相对甲"),
 }

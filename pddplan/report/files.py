@@ -9,19 +9,28 @@ from pathlib import Path
 from pddplan.errors import InputError, Problem
 
 
+def check_target(path: str | Path, force: bool = False) -> Path:
+    """``path`` if a file may be written there; raises InputError before any work is done for it: a folder, or an existing file without
+    ``force``."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(Problem(str(path), "is a folder", "name a file"))
+    if target.is_file() and not force:
+        raise InputError(Problem(str(path), "exists already", "name another file, or add --force to overwrite it"))
+    if not target.parent.is_dir():
+        raise InputError(Problem(str(path), f"there is no folder {target.parent}", "name a file in a folder that exists"))
+    return target
+
+
 def write_atomically(path: str | Path, data: bytes | str, force: bool = False) -> Path:
     """Write ``data`` (text as UTF-8) to a temporary file beside ``path`` and move it there.
 
     A device or pipe (``/dev/null``, ``/dev/stdout``) is written into: it must not be replaced by a file.
     Raises InputError: the file exists and ``force`` is False, its folder is missing, or the system refuses (permission, full disk).
     """
-    target = Path(path)
-    if target.is_dir():
-        raise InputError(Problem(str(path), "is a folder", "name a file"))
+    target = check_target(path, force)
     content = data.encode() if isinstance(data, str) else data
     special = target.exists() and not target.is_file()
-    if target.exists() and not special and not force:
-        raise InputError(Problem(str(path), "exists already", "name another file, or add --force to overwrite it"))
     temporary = ""
     try:
         if special:

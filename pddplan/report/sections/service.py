@@ -40,7 +40,7 @@ def _curves(metric: str, title: str, laws: Mapping[str, Law], limits: Sequence[t
     scale, unit = (1.0, "s") if metric == "ttft" else (1e3, "ms")
     traces = []
     for index, (name, law) in enumerate(laws.items()):
-        seconds, share = _thinned(law)
+        seconds, share = thinned(law)
         traces.append(line(scale * seconds, 100 * share, name, index, f"{name}: %{{y:.1f}} % ≤ %{{x:.3g}} {unit}<extra></extra>"))
     shapes, notes = [], []
     for name, limit_s in limits:
@@ -77,7 +77,7 @@ def _curves(metric: str, title: str, laws: Mapping[str, Law], limits: Sequence[t
     )
 
 
-def _thinned(law: Law) -> tuple[FloatArray, FloatArray]:
+def thinned(law: Law) -> tuple[FloatArray, FloatArray]:
     """Grid points that draw the curve: evenly spread over the probability, ends included."""
     if law.seconds.size <= POINTS:
         return law.seconds, law.cdf

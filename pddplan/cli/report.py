@@ -1,0 +1,107 @@
+"""report, export: a plan as one HTML page, or as a spreadsheet that recalculates."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from pddplan.cli.common import ForceOption, PriceSourceOption, SetOption, note, read_scenario
+
+if TYPE_CHECKING:
+    from pddplan.optimize.result import PlanResult
+    from pddplan.pdd.context import PlanContext
+
+app = typer.Typer()
+OutputOption = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write.")]
+
+
+@app.command()
+def report(
+    scenarios: Annotated[list[str], typer.Argument(metavar="SCENARIO [SCENARIO]", help="A scenario or a plan JSON; two are compared.")],
+    output: OutputOption = "report.html",
+    set_: SetOption = None,
+    lang: Annotated[str, typer.Option(metavar="en|zh", help="Language of the labels.")] = "en",
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
+    """Write the HTML report of one plan, or of two compared.
+
+    A scenario without fixed counts is planned first; a plan JSON is evaluated as it stands. The page needs no network.
+
+    Example: pddplan report pdd-reference -o report.html
+    """
+    from pddplan.errors import InputError, Problem
+    from pddplan.report.catalogue import translator
+    from pddplan.report.compare_page import compare_page
+    from pddplan.report.files import check_target, write_atomically
+    from pddplan.report.html import render
+    from pddplan.report.plan_page import plan_page, report_source
+
+    translator(lang)
+    if len(scenarios) > 2:
+        raise InputError(
+            Problem("report", f"{len(scenarios)} scenarios", "one scenario, or two to compare", "pddplan report a.json b.json")
+        )
+    check_target(output, force)
+    planned = [_planned(name, set_, price_source) for name in scenarios]
+    if len(planned) == 1:
+        context, result = planned[0]
+        page = plan_page(report_source(context, result, _command()), lang)
+    else:
+        page = compare_page(planned[0], planned[1], _command(), lang)
+    write_atomically(output, render(page), force)
+    note(f"wrote {output}")
+
+
+@app.command()
+def export(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, a plan JSON, or a shipped name.")],
+    output: OutputOption = "plan.xlsx",
+    set_: SetOption = None,
+    format_: Annotated[
+        Literal["xlsx", "csv", "parquet"], typer.Option("--format", help="A workbook, or a folder with a file per table.")
+    ] = "xlsx",
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
+    """Write a plan as a spreadsheet with live formulas.
+
+    Change yellow cells in Excel or LibreOffice and everything follows; values that only the full model gives are marked.
+
+    Example: pddplan export pdd-reference -o plan.xlsx
+    """
+    from pddplan.report.files import check_target, write_atomically
+    from pddplan.report.spreadsheet import workbook, workbook_source
+
+    if format_ == "xlsx":
+        check_target(output, force)
+    context, result = _planned(scenario, set_, price_source)
+    source = workbook_source(context, result, _command())
+    if format_ == "xlsx":
+        write_atomically(output, workbook(source), force)
+        note(f"wrote {output}")
+        return
+    from pddplan.report.tables import plan_tables, table_bytes
+
+    for name, frame in plan_tables(source).items():
+        path = Path(output) / f"{name}.{format_}"
+        write_atomically(str(path), table_bytes(frame, format_), force)
+        note(f"wrote {path}")
+
+
+def _planned(name: str, set_: list[str] | None, price_source: str | None) -> tuple[PlanContext, PlanResult]:
+    from pddplan import api
+    from pddplan.pdd.context import PlanContext
+
+    scenario = read_scenario(name, set_, price_source)
+    result = api.evaluate(scenario) if scenario.plan is not None else api.optimize(scenario)
+    return PlanContext.from_scenario(scenario), result
+
+
+def _command() -> str:
+    import shlex
+
+    return shlex.join(["pddplan", *sys.argv[1:]])
