@@ -138,15 +138,16 @@ def stability_document(study: StabilityStudy) -> dict[str, Any]:
 
 
 def stability_table(study: StabilityStudy) -> Table:
-    """Relay load and MD's hit rate at a few turns, policy by policy."""
+    """Share of turns that end on the relay (local), relay load and MD hit rate at a few turns, policy by policy."""
     turns = [t for t in CHECKED_TURNS if t <= study.turns]
     columns = (Column("policy", align="left"), Column("", align="left"), *(Column(f"turn {t}", "%") for t in turns))
     rows = []
     for t in study.stability.trajectories:
-        rows.append((t.variant, "ends on relay", *(100 * float(t.local_share[i - 1]) for i in turns)))
-        rows.append(("", "relay load", *(100 * float(t.rld_utilisation[i - 1]) for i in turns)))
-        rows.append(("", "MD hit rate", *(100 * float(t.md_hit_rate[i - 1]) for i in turns)))
-    return Table("turns", "Sessions turn by turn", columns, tuple(rows))
+        rows.append((t.variant, "local", *(100 * float(t.local_share[i - 1]) for i in turns)))
+        rows.append(("", "load", *(100 * float(t.rld_utilisation[i - 1]) for i in turns)))
+        rows.append(("", "MD hits", *(100 * float(t.md_hit_rate[i - 1]) for i in turns)))
+    note = "local: turns that end on the relay; load: of the relay pool; MD hits: share of input tokens that MD holds"
+    return Table("turns", "Sessions turn by turn", columns, tuple(rows), note)
 
 
 def stability_page(study: StabilityStudy, name: str) -> Document:

@@ -1,0 +1,155 @@
+"""bandwidth, stability: how much line a plan needs, and whether its sessions stay bounded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pddplan.cli.common import (
+    ForceOption,
+    JsonOption,
+    PriceSourceOption,
+    ScenarioArgument,
+    SetOption,
+    console,
+    note,
+    read_scenario,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from pddplan.pdd.context import PlanContext
+    from pddplan.pdd.plan import Decision
+    from pddplan.report.document import Document, Table
+    from pddplan.scenario.schema import Scenario
+
+app = typer.Typer()
+ReportOption = Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
+
+
+@app.command()
+def bandwidth(
+    scenario: ScenarioArgument,
+    set_: SetOption = None,
+    json_: JsonOption = None,
+    report: ReportOption = None,
+    machines: Annotated[str, typer.Option(metavar="N,N,...", help="Cluster sizes, in machines.")] = "10,100,1000",
+    hit_rates: Annotated[
+        str, typer.Option(metavar="H,H,...", help="Mean hit rates from 0 to 1; the traffic's own is always added.")
+    ] = "0,0.5,0.7,0.8,0.9,0.95,0.99",
+    machine_gpus: Annotated[int, typer.Option(min=1, help="GPUs of a machine.")] = 8,
+    deployment: Annotated[str | None, typer.Option(help="Which deployment, where the scenario has several.")] = None,
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
+    """Say which circuits the line needs, over cluster size and hit rate, with and without the decode-side cache.
+
+    The mix of machines is that of the scenario's fixed plan, or of the best plan found.
+
+    Example: pddplan bandwidth pdd-reference --machines 10,100,1000
+    """
+    from pddplan.report.studies_page import bandwidth_document, bandwidth_headline, bandwidth_page, bandwidth_table
+    from pddplan.studies.bandwidth import bandwidth as study_bandwidth
+
+    sizes = [int(number) for number in _numbers("--machines", machines, 1.0, 1e7)]
+    hits = _numbers("--hit-rates", hit_rates, 0.0, 1.0)
+    read = read_scenario(scenario, set_, price_source)
+    context, decision = _planned(read)
+    study = study_bandwidth(
+        context, decision, deployment=deployment, machines=sizes, hit_rates=hits, machine_gpus=machine_gpus
+    )
+    if json_ is not None:
+        write_json(bandwidth_document(study), json_, force)
+    if report is not None:
+        _write_page(bandwidth_page(study, read.name), report, force)
+    if json_ != "-":
+        _show(bandwidth_headline(study), bandwidth_table(study), study.notes)
+
+
+@app.command()
+def stability(
+    scenario: ScenarioArgument,
+    set_: SetOption = None,
+    json_: JsonOption = None,
+    report: ReportOption = None,
+    turns: Annotated[int, typer.Option(min=1, max=1000, help="Turns to follow the sessions for.")] = 60,
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
+    """Show relay load and MD's hit rate turn by turn: what stays bounded and what runs away.
+
+    Three policies: relayed requests end on the relay (P-RLD); they end at MD (PDD); and PDD that stops the transfers of answers that ended.
+
+    Example: pddplan stability pdd-reference --set policy.relay_threshold="0.2 s"
+    """
+    from pddplan.report.studies_page import stability_document, stability_page, stability_table
+    from pddplan.studies.stability import stability_study
+
+    read = read_scenario(scenario, set_, price_source)
+    study = stability_study(*_planned(read), turns=turns)
+    if json_ is not None:
+        write_json(stability_document(study), json_, force)
+    if report is not None:
+        _write_page(stability_page(study, read.name), report, force)
+    if json_ != "-":
+        _show(study.verdict, stability_table(study), ())
+
+
+def _numbers(option: str, text: str, low: float, high: float) -> list[float]:
+    """Comma-separated numbers within [low, high]. Raises InputError."""
+    from pddplan.errors import InputError, Problem
+
+    values = []
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise InputError(Problem(option, f"{part.strip()!r}", f"numbers from {low:g} to {high:g}, separated by commas", f"{option} {high:g}"))
+        values.append(value)
+    return values
+
+
+def _planned(scenario: Scenario) -> tuple[PlanContext, Decision]:
+    """Context and decision of the scenario's fixed plan, or of the best plan."""
+    from pddplan import api
+    from pddplan.pdd.context import PlanContext
+    from pddplan.pdd.fixed_plan import fixed_decision
+
+    context = PlanContext.from_scenario(scenario)
+    if scenario.plan is not None:
+        return context, fixed_decision(context)
+    return context, api.optimize(scenario).evaluation.decision
+
+
+def _write_page(page: Document, target: str, force: bool) -> None:
+    from pddplan.report.files import write_atomically
+    from pddplan.report.html import render
+
+    write_atomically(target, render(page), force)
+    note(f"wrote {target}")
+
+
+def _show(headline: str, table: Table, notes: tuple[str, ...]) -> None:
+    from rich.table import Table as Grid
+
+    from pddplan.report.numbers import significant
+
+    out = console()
+    out.print(headline, markup=False, soft_wrap=True)
+    out.print()
+    grid = Grid(box=None, pad_edge=False)
+    for column in table.columns:
+        unit = f" ({column.unit})" if column.unit else ""
+        grid.add_column(f"{column.label}{unit}", justify=column.align)
+    for row in table.rows:
+        cells = [
+            "-" if cell is None else cell if isinstance(cell, str) else str(cell) if isinstance(cell, int) else significant(cell) for cell in row
+        ]
+        grid.add_row(*cells)
+    out.print(grid)
+    for text in (table.note, *notes):
+        if text:
+            out.print(text, markup=False, soft_wrap=True)
