@@ -23,7 +23,7 @@ def report(
     scenarios: Annotated[list[str], typer.Argument(metavar="SCENARIO [SCENARIO]", help="A scenario or a plan JSON; two are compared.")],
     output: OutputOption = "report.html",
     set_: SetOption = None,
-    lang: Annotated[str, typer.Option(metavar="en|zh", help="Language of the labels.")] = "en",
+    lang: Annotated[Literal["en", "zh"], typer.Option(help="Language of the labels.")] = "en",
     force: ForceOption = False,
     price_source: PriceSourceOption = None,
 ) -> None:
@@ -34,13 +34,11 @@ def report(
     Example: pddplan report pdd-reference -o report.html
     """
     from pddplan.errors import InputError, Problem
-    from pddplan.report.catalogue import translator
     from pddplan.report.compare_page import compare_page
     from pddplan.report.files import check_target, write_atomically
     from pddplan.report.html import render
     from pddplan.report.plan_page import plan_page, report_source
 
-    translator(lang)
     if len(scenarios) > 2:
         raise InputError(
             Problem("report", f"{len(scenarios)} scenarios", "one scenario, or two to compare", "pddplan report a.json b.json")

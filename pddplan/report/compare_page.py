@@ -10,7 +10,7 @@ from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Law
 from pddplan.report.catalogue import Lang, translator
 from pddplan.report.diagram import deployment_summary, deployment_svg
-from pddplan.report.document import Block, Column, Document, Drawing, Figure, Section, Table
+from pddplan.report.document import Block, Cell, Column, Document, Drawing, Figure, Section, Table
 from pddplan.report.numbers import duration, signed_percent
 from pddplan.report.sections import decision
 from pddplan.report.sections.charts import layout, line
@@ -68,7 +68,7 @@ def _curves(metric: str, title: str, laws: dict[str, Law], t: decision.Translate
         seconds, share = thinned(law)
         traces.append(line(scale * seconds, 100 * share, name, index, f"%{{y:.1f}} % ≤ %{{x:.3g}} {unit}<extra></extra>"))
     columns = (Column(t("column.percentile"), align="left"), *(Column(name, unit) for name in laws))
-    rows = tuple((f"P{100 * q:g}", *(scale * law.quantile(q) for law in laws.values())) for q in QUANTILES)
+    rows: tuple[tuple[Cell, ...], ...] = tuple((f"P{100 * q:g}", *(scale * law.quantile(q) for law in laws.values())) for q in QUANTILES)
     right = max(law.quantile(0.995) for law in laws.values())
     axis = {"range": [0, scale * right]} if right < float("inf") else {}
     summary = "; ".join(f"{name}: P99 {duration(law.quantile(0.99))}" for name, law in laws.items())
