@@ -56,9 +56,7 @@ def bandwidth(
     hits = _numbers("--hit-rates", hit_rates, 0.0, 1.0)
     read = read_scenario(scenario, set_, price_source)
     context, decision = _planned(read)
-    study = study_bandwidth(
-        context, decision, deployment=deployment, machines=sizes, hit_rates=hits, machine_gpus=machine_gpus
-    )
+    study = study_bandwidth(context, decision, deployment=deployment, machines=sizes, hit_rates=hits, machine_gpus=machine_gpus)
     if json_ is not None:
         write_json(bandwidth_document(study), json_, force)
     if report is not None:
@@ -107,7 +105,11 @@ def _numbers(option: str, text: str, low: float, high: float) -> list[float]:
         except ValueError:
             value = float("nan")
         if not low <= value <= high:
-            raise InputError(Problem(option, f"{part.strip()!r}", f"numbers from {low:g} to {high:g}, separated by commas", f"{option} {high:g}"))
+            raise InputError(
+                Problem(
+                    option, f"{part.strip()!r}", f"numbers from {low:g} to {high:g}, separated by commas", f"{option} {high:g}"
+                )
+            )
         values.append(value)
     return values
 
@@ -146,7 +148,8 @@ def _show(headline: str, table: Table, notes: tuple[str, ...]) -> None:
         grid.add_column(f"{column.label}{unit}", justify=column.align)
     for row in table.rows:
         cells = [
-            "-" if cell is None else cell if isinstance(cell, str) else str(cell) if isinstance(cell, int) else significant(cell) for cell in row
+            "-" if cell is None else cell if isinstance(cell, str) else str(cell) if isinstance(cell, int) else significant(cell)
+            for cell in row
         ]
         grid.add_row(*cells)
     out.print(grid)

@@ -1,8 +1,8 @@
 """Aggregated serving in the open: prefill and decode share an instance.
 
-Prefill takes rho = lambda E[S] of the instance's time, so decode steps last tau(b) / (1 - rho), which is tpot = tau(b) / s + (b / O) S of a closed
-system. A chunk's step also carries the running decodes: the prefill queue serves S + chunks tau. A request first waits for a place (memory),
-then for its turn to prefill; its first token ends prefill.
+Prefill takes rho = lambda E[S] of the instance's time, so decode steps last tau(b) / (1 - rho); that is
+tpot = tau(b) / s + (b / O) S of a closed system. A chunk's step also carries the running decodes: the prefill queue
+serves S + chunks tau. A request first waits for a place (memory), then for its turn to prefill; its first token ends prefill.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ def aggregated_state(
     tokens = float(weight @ mix.output_tokens) / part if part > 0.0 else 0.0
     if prefill_share >= 1.0 or table.batch_max == 0:
         load = prefill_share + (rate / chosen.instances / table.rate_max(tokens) if table.batch_max else math.inf)
-        return AggregatedState(pool, max(load, 1.0), rate, None, _streams(deployment, weight, rows.latency_s, NO_WAIT, NO_WAIT, None), prefill_share)
+        return AggregatedState(
+            pool, max(load, 1.0), rate, None, _streams(deployment, weight, rows.latency_s, NO_WAIT, NO_WAIT, None), prefill_share
+        )
     second = float(weight @ mix.output_tokens**2) / part if part > 0.0 else 0.0
     slowed = DecodeTable(table.step_s / (1.0 - prefill_share), table.tokens_per_step, table.bound_by)
     state = decode_state(
@@ -138,7 +140,12 @@ def aggregated_state(
     ttft = rows.latency_s + chunks * step * busy + policy.fixed_ttft
     stable = utilisation < 1.0
     return AggregatedState(
-        pool, utilisation, rate, state, _streams(deployment, weight, ttft, wait, md_place(state), state, stable, step + _chunk_s(rows.latency_s, chunks, weight)), prefill_share
+        pool,
+        utilisation,
+        rate,
+        state,
+        _streams(deployment, weight, ttft, wait, md_place(state), state, stable, step + _chunk_s(rows.latency_s, chunks, weight)),
+        prefill_share,
     )
 
 
@@ -189,5 +196,3 @@ def _streams(
             )
         )
     return tuple(streams)
-
-

@@ -100,7 +100,10 @@ def demand_shares(
         load = mix.rate_per_s * mix.mean(sizes)
         most = line.target_utilisation * line.rate_cap_bytes_per_s(link)
         state = line_state(line, link, mix.rate_per_s * min(1.0, most / load if load > 0.0 else 1.0), sizes, mix.weight)
-    return tuple(_role_demand(owner, settings, flow, state, float(t), rld_token_s) for t in np.atleast_1d(np.asarray(thresholds_s, dtype=float)))
+    return tuple(
+        _role_demand(owner, settings, flow, state, float(t), rld_token_s)
+        for t in np.atleast_1d(np.asarray(thresholds_s, dtype=float))
+    )
 
 
 def _role_demand(
@@ -203,7 +206,15 @@ def pool_capacity(
 
     def decodes(rate: float, count: int) -> bool:
         state = decode_state(
-            table, count, rate, tokens, spread=spread, extend_rate_per_s=rate * handoffs, extend_mean_s=extend, extend_second_s2=extend**2, queueing=full
+            table,
+            count,
+            rate,
+            tokens,
+            spread=spread,
+            extend_rate_per_s=rate * handoffs,
+            extend_mean_s=extend,
+            extend_second_s2=extend**2,
+            queueing=full,
         )
         return _within(state.utilisation, state.token_s, state.probability, state.p_wait, state.wait_given_s, budget, full)
 
@@ -219,7 +230,13 @@ def _table(
 
 
 def _within(
-    utilisation: float, token_s: FloatArray, probability: FloatArray, p_wait: float, wait_given_s: float, budget: StageBudget, full: bool
+    utilisation: float,
+    token_s: FloatArray,
+    probability: FloatArray,
+    p_wait: float,
+    wait_given_s: float,
+    budget: StageBudget,
+    full: bool,
 ) -> bool:
     if utilisation >= 1.0 or (full and utilisation > budget.utilisation_max):
         return False
@@ -233,7 +250,8 @@ def _within(
 def _by_count(
     counts: NDArray[np.int64], spread: Spread, full: bool, ceiling: Callable[[int], float], fits: Callable[[float, int], bool]
 ) -> FloatArray:
-    """Bisects the rate of each count. Pools without pooling gain are linear; others are bisected at a few counts and interpolated per instance."""
+    """Bisects the rate of each count. Pools without pooling gain are linear; others are bisected at a few counts and interpolated per
+    instance."""
     if spread == "random" or not full:
         return np.asarray(counts * _bisect(ceiling(1), lambda rate: fits(rate, 1)))
     sampled = [n for n in SAMPLED_COUNTS if n <= max(int(counts.max()), 1)]
@@ -278,7 +296,9 @@ def _prefill_capacity(
         def waits_little(rate: float) -> bool:
             if rate * mean > 1.0 - 1e-9:
                 return False
-            return bool(float(GRID.quantile(waiting_cdf(rate, services[used], weight[used], GRID), budget.quantile)) <= budget.wait_s)
+            return bool(
+                float(GRID.quantile(waiting_cdf(rate, services[used], weight[used], GRID), budget.quantile)) <= budget.wait_s
+            )
 
         return np.asarray(counts * (top if budget.wait_s == math.inf else _bisect(top, waits_little)))
     servers = np.ones(counts.shape) if owner.policy.dispatch in ("cache_affinity", "round_robin") else counts.astype(float)

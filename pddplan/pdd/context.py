@@ -35,6 +35,7 @@ from pddplan.workload.mix import RequestMix
 
 FloatArray = NDArray[np.float64]
 
+
 @dataclass(frozen=True)
 class Deployment:
     """One model with its own traffic and policy. ``slas``: one per class of ``mix.class_names``."""
@@ -97,7 +98,9 @@ class PlanContext:
                 continue
             chips[chip.slug] = chip
             if (site, chip.slug) in stocks:
-                problems.append(Problem(f"{place}.chip", f"{chip.slug} stands twice at site {site}", "one entry per chip and site"))
+                problems.append(
+                    Problem(f"{place}.chip", f"{chip.slug} stands twice at site {site}", "one entry per chip and site")
+                )
                 continue
             stocks[site, chip.slug] = (index, stock)
             try:
@@ -120,7 +123,11 @@ class PlanContext:
             for name, d in deployments.items()
             if d.spec.mtp_layers and scenario.each_deployment()[name].model.speculation == "none"
         ]
-        unpriced = [f"link {name} has no price: it is counted as free" for name, line in lines.items() if not any(line.prices_usd_h.values())]
+        unpriced = [
+            f"link {name} has no price: it is counted as free"
+            for name, line in lines.items()
+            if not any(line.prices_usd_h.values())
+        ]
         return cls(scenario, deployments, lines, chips, stocks, prices, (*hints, *unpriced))
 
     def with_deployments(self, deployments: Mapping[str, Deployment]) -> PlanContext:
@@ -128,7 +135,8 @@ class PlanContext:
         return replace(self, deployments=deployments, _rows={})
 
     def settings(self, deployment: str, relay_threshold_s: float | None = None) -> Settings:
-        """The scenario's policy of one deployment as Settings; where the policy says auto, ``relay_threshold_s`` and 8192-token chunks stand."""
+        """The scenario's policy of one deployment as Settings; where the policy says auto, ``relay_threshold_s`` and 8192-token chunks
+        stand."""
         policy, singular = self.deployments[deployment].policy, self.deployments[deployment].singular
         threshold = {"auto": relay_threshold_s, "never": None}.get(str(policy.relay_threshold), policy.relay_threshold)
         assert not isinstance(threshold, str)
@@ -194,7 +202,14 @@ class PlanContext:
         if key not in self._tables:
             if not hasattr(stage, "step_s"):
                 place = f"sites.{configuration.site}.chips.{configuration.chip}.profiles[{configuration.profile}]"
-                raise InputError(Problem(place, f"no step_s, but role {configuration.role} decodes", "step_s", "step_s: {batch: [1, 20], seconds: [0.02, 0.025]}"))
+                raise InputError(
+                    Problem(
+                        place,
+                        f"no step_s, but role {configuration.role} decodes",
+                        "step_s",
+                        "step_s: {batch: [1, 20], seconds: [0.02, 0.025]}",
+                    )
+                )
             self._tables[key] = DecodeTables(stage)
         return self._tables[key]
 
@@ -220,7 +235,9 @@ class PlanContext:
         per_gpu = fabric.per_gpu if fabric.per_gpu is not None else self.chips[configuration.chip].scaleout_bytes_per_s.value
         if per_gpu is None:
             place = f"sites.{configuration.site}.fabric.per_gpu"
-            raise InputError(Problem(place, f"the NIC rate of {configuration.chip} is not known", "bytes/s of one GPU's NIC", "400 Gbps"))
+            raise InputError(
+                Problem(place, f"the NIC rate of {configuration.chip} is not known", "bytes/s of one GPU's NIC", "400 Gbps")
+            )
         return per_gpu * fabric.usable * configuration.gpus_per_instance
 
     @property

@@ -123,7 +123,13 @@ def decode_state(
     steps = table.step_s / (1.0 - share)
     if queueing:
         law = open_loop(
-            rate_per_s, tokens_per_request, steps, tokens_per_step=table.tokens_per_step, instances=instances, spread=spread, output_scv=token_scv
+            rate_per_s,
+            tokens_per_request,
+            steps,
+            tokens_per_step=table.tokens_per_step,
+            instances=instances,
+            spread=spread,
+            output_scv=token_scv,
         )
     else:
         law = _capacity_only(rate_per_s, tokens_per_request, steps, table.tokens_per_step, instances)
@@ -152,7 +158,14 @@ def decode_state(
 
 
 def relay_state(
-    table: DecodeTable, instances: int, rate_per_s: float, hold_s: float, hold_scv: float, *, spread: Spread, queueing: bool = True
+    table: DecodeTable,
+    instances: int,
+    rate_per_s: float,
+    hold_s: float,
+    hold_scv: float,
+    *,
+    spread: Spread,
+    queueing: bool = True,
 ) -> DecodeState:
     """State of an RLD pool: residence is set by the transfer that it hides, not by the batch, so places empty at n / hold.
 
@@ -168,7 +181,17 @@ def relay_state(
         if rho > 1.0 + 1e-9:
             return _overloaded(rho, table)
         return DecodeState(
-            min(rho, 1.0 - 1e-12), batch, table.batch_max, table.bound_by, token, np.zeros(1), np.ones(1), float(token[0]), step, 0.0, 0.0
+            min(rho, 1.0 - 1e-12),
+            batch,
+            table.batch_max,
+            table.bound_by,
+            token,
+            np.zeros(1),
+            np.ones(1),
+            float(token[0]),
+            step,
+            0.0,
+            0.0,
         )
     if hold_s <= 0.0:
         rate_per_s, hold_s = 0.0, 1.0

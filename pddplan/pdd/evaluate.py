@@ -39,7 +39,8 @@ PIPELINES: tuple[PipelineName, ...] = ("P-MD", "P-RLD-MD", "local", "P-RLD", "AG
 def evaluate(context: PlanContext, decision: Decision, rate_scale: float = 1.0) -> Evaluation:
     """Evaluate ``decision`` under the scenario's demand times ``rate_scale``.
 
-    An unstable plan is an answer: ``stable`` is False, latencies of what it serves too slowly are inf, goodput 0. Raises InputError for a decision
+    An unstable plan is an answer: ``stable`` is False, latencies of what it serves too slowly are inf, goodput 0. Raises InputError for
+    a decision
     that no model can read (no decode pool, no line between the rooms that it spans).
     """
     state = steady_state(context, decision, rate_scale)
@@ -156,7 +157,8 @@ class _Judge:
     def _rate_only(self, deployment: str) -> bool:
         """Whether the deployment is served by pools known by their rate within the SLA alone."""
         return any(
-            agg.decode is None and agg.stable and self.decision.pools[agg.pool].configuration.deployment == deployment for agg in self.aggregated
+            agg.decode is None and agg.stable and self.decision.pools[agg.pool].configuration.deployment == deployment
+            for agg in self.aggregated
         )
 
     def _pools(self) -> tuple[PoolResult, ...]:
@@ -200,7 +202,9 @@ class _Judge:
                 flow = next(flow for flow in self.state.flows if flow.link is not None and flow.link.name == name)
                 assert flow.link is not None
                 moved = self.state.line_bytes_per_s[name]
-                results.append(LinkResult(flow.link, state.utilisation, 0.0, moved, moved / self.context.lines[name].target_utilisation))
+                results.append(
+                    LinkResult(flow.link, state.utilisation, 0.0, moved, moved / self.context.lines[name].target_utilisation)
+                )
         return tuple(results)
 
     def _pipelines(self) -> tuple[PipelineResult, ...]:
@@ -227,7 +231,10 @@ class _Judge:
         goodput = self.rate_per_s * p_good
         known = bool(self.streams)
         eager, output = self._tokens_per_s()
-        money_rate = sum((d.mix.mean_rate_per_s or d.mix.rate_per_s) * d.mix.mean(d.mix.output_tokens) for d in self.deployments) * self.scale
+        money_rate = (
+            sum((d.mix.mean_rate_per_s or d.mix.rate_per_s) * d.mix.mean(d.mix.output_tokens) for d in self.deployments)
+            * self.scale
+        )
         tokens_per_h = money_rate * SECONDS_PER_HOUR
 
         def quantile(kind: str, q: float) -> float:
@@ -301,9 +308,13 @@ class _Judge:
         self, pools: Sequence[PoolResult], links: Sequence[LinkResult], sessions: Feedback | None
     ) -> tuple[Violation, ...]:
         overloaded = [
-            Violation(f"load of {p.pool.configuration.role} at {p.pool.configuration.site}", p.utilisation, 1.0) for p in pools if p.utilisation >= 1.0
+            Violation(f"load of {p.pool.configuration.role} at {p.pool.configuration.site}", p.utilisation, 1.0)
+            for p in pools
+            if p.utilisation >= 1.0
         ]
-        overloaded += [Violation(f"load of line {link.link.name}", link.utilisation, 1.0) for link in links if link.utilisation >= 1.0]
+        overloaded += [
+            Violation(f"load of line {link.link.name}", link.utilisation, 1.0) for link in links if link.utilisation >= 1.0
+        ]
         if sessions is not None and not sessions.bounded:
             overloaded.append(Violation("load of RLD by session feedback", sessions.rld_utilisation, 1.0))
         return tuple(overloaded)
@@ -339,7 +350,9 @@ class _Judge:
         if not self.state.converged and self.state.flows:
             warnings.append("routing and line load did not settle: the line's figures are within a few per cent only")
         if any(agg.decode is None and agg.stable for agg in self.aggregated):
-            warnings.append("a profile by rate knows no latencies: it serves within the SLA up to its rate, TTFT and TPOT are not predicted")
+            warnings.append(
+                "a profile by rate knows no latencies: it serves within the SLA up to its rate, TTFT and TPOT are not predicted"
+            )
         silent = [
             i
             for i in self.state.decode
@@ -348,8 +361,9 @@ class _Judge:
             and not extends(self.context.instance(self.decision.pools[i].configuration, self.decision.settings))
         ]
         if silent:
-            warnings.append("a measured MD profile has no extend_s: the handoff's recompute is taken to be in its measured rate, and its stall as 0")
+            warnings.append(
+                "a measured MD profile has no extend_s: the handoff's recompute is taken to be in its measured rate, and its stall as 0"
+            )
         if any(state.method == "recursion" for state in self.state.prefill.values()):
             warnings.append("prefill waits come from a seeded recursion (bursts, or services outside the closed form's limits)")
         return tuple(dict.fromkeys(warnings))
-

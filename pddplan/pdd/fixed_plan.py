@@ -28,10 +28,15 @@ def fixed_decision(context: PlanContext, plan: FixedPlan | None = None, *, place
     """
     plan = plan or context.scenario.plan
     if plan is None:
-        raise InputError(Problem("plan", "the scenario fixes no counts", "a plan with pools", "plan: {pools: [{site: A, role: P, ...}]}"))
-    pools = tuple(Pool(_configuration(context, count, f"{place}.pools[{i}]"), count.instances) for i, count in enumerate(plan.pools))
+        raise InputError(
+            Problem("plan", "the scenario fixes no counts", "a plan with pools", "plan: {pools: [{site: A, role: P, ...}]}")
+        )
+    pools = tuple(
+        Pool(_configuration(context, count, f"{place}.pools[{i}]"), count.instances) for i, count in enumerate(plan.pools)
+    )
     links = tuple(
-        LinkPlan(name, *context.lines[name].between, circuits, context.lines[name].circuit_bytes_per_s) for name, circuits in plan.links.items()
+        LinkPlan(name, *context.lines[name].between, circuits, context.lines[name].circuit_bytes_per_s)
+        for name, circuits in plan.links.items()
     )
     deployment = pools[0].configuration.deployment
     return choose_settings(context, Decision(pools, links, context.settings(deployment)))
@@ -44,14 +49,20 @@ def _configuration(context: PlanContext, count: PoolCount, place: str) -> Config
     stock = context.stocks[count.site, chip.slug][1]
     name = count.deployment or next(iter(context.deployments))
     if name not in context.deployments:
-        raise InputError(Problem(f"{place}.deployment", f"{name!r} is not a deployment", f"one of {', '.join(context.deployments)}"))
+        raise InputError(
+            Problem(f"{place}.deployment", f"{name!r} is not a deployment", f"one of {', '.join(context.deployments)}")
+        )
     owner = context.deployments[name]
     engine = stock.engine or owner.engine
     if count.profile is not None:
         if count.profile >= len(stock.profiles):
-            raise InputError(Problem(f"{place}.profile", f"{count.profile}: the chip has {len(stock.profiles)} profiles", "an index from 0"))
+            raise InputError(
+                Problem(f"{place}.profile", f"{count.profile}: the chip has {len(stock.profiles)} profiles", "an index from 0")
+            )
         gpus = stock.profiles[count.profile].gpus
-        return Configuration(name, owner.spec.name, count.site, count.role, chip.slug, engine, Parallel(tp=gpus), gpus, count.profile)
+        return Configuration(
+            name, owner.spec.name, count.site, count.role, chip.slug, engine, Parallel(tp=gpus), gpus, count.profile
+        )
     width = count.tp * count.dp
     experts = any(layer.ffn.kind == "moe" for layer in owner.spec.layers)
     ep = (count.ep or width) if experts else 1
@@ -77,11 +88,16 @@ def choose_settings(context: PlanContext, decision: Decision) -> Decision:
     sites = {pool.configuration.site for pool in decision.pools if pool.configuration.role == "P" and pool.instances}
     if policy.p_routing.threshold == "auto" and len(sites) > 1:
         cuts = [_weighted_quantile(mix.uncached_tokens, mix.weight, q) for q in P_QUANTILES]
-        best = _best(context, [replace(best, settings=replace(best.settings, p_threshold_tokens=cut)) for cut in dict.fromkeys(cuts)])
+        best = _best(
+            context, [replace(best, settings=replace(best.settings, p_threshold_tokens=cut)) for cut in dict.fromkeys(cuts)]
+        )
     if policy.relay_threshold == "auto" and "RLD" in roles and decision.links:
         line = context.lines[decision.links[0].name]
         rate = min(line.flow_bytes_per_s, max(line.rate_cap_bytes_per_s(decision.links[0]), 1.0))
-        seconds = np.asarray(deployment.kv.transfer_bytes(mix.md_missing_tokens, mix.input_tokens), dtype=np.float64) / rate + line.rtt_s
+        seconds = (
+            np.asarray(deployment.kv.transfer_bytes(mix.md_missing_tokens, mix.input_tokens), dtype=np.float64) / rate
+            + line.rtt_s
+        )
         cuts = [_weighted_quantile(seconds, mix.weight, q) for q in RELAY_QUANTILES]
         choices = [None, *dict.fromkeys(cuts)]
         best = _best(context, [replace(best, settings=replace(best.settings, relay_threshold_s=cut)) for cut in choices])

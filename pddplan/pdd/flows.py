@@ -25,7 +25,8 @@ class Flow:
     """One way through the plan. Pools are indices into the decision's pools.
 
     share: of the deployment's requests, per row, shape (rows,) (sums to the flow's share). line_bytes: KV missing at MD, v tokens;
-    line_bytes_no_cache: all L tokens. hop_s: RDMA from P to RLD of the whole context. room_s: P to MD inside one room, v tokens. load_s: of MD's own
+    line_bytes_no_cache: all L tokens. hop_s: RDMA from P to RLD of the whole context. room_s: P to MD inside one room, v tokens.
+    load_s: of MD's own
     history from a tier behind HBM. ``deployment.mix`` has a row per state of MD's cache, so it may be longer than the scenario's.
     """
 
@@ -51,18 +52,28 @@ class Flow:
 def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -> tuple[Flow, ...]:
     """Every way through the plan that carries traffic of ``deployment``. Raises InputError where P and MD rooms have no line.
 
-    Several P pools: requests with more uncached tokens than the P threshold take those away from MD's room, the others those in it; inside a
+    Several P pools: requests with more uncached tokens than the P threshold take those away from MD's room, the others those in it;
+    inside a
     group, and between RLD and MD pools, requests are split in proportion to what the pools can carry.
     """
     settings, pools = decision.settings, decision.pools
     by_role = {
-        role: [i for i, pool in enumerate(pools) if pool.configuration.role == role and pool.configuration.deployment == deployment.name and pool.instances]
+        role: [
+            i
+            for i, pool in enumerate(pools)
+            if pool.configuration.role == role and pool.configuration.deployment == deployment.name and pool.instances
+        ]
         for role in ("P", "RLD", "MD")
     }
     if not by_role["P"] or not by_role["MD"]:
         missing = "P" if not by_role["P"] else "MD"
         raise InputError(
-            Problem(f"plan.pools of {deployment.name}", f"no {missing} pool", "at least one P and one MD pool, or AGG pools", f"role: {missing}")
+            Problem(
+                f"plan.pools of {deployment.name}",
+                f"no {missing} pool",
+                "at least one P and one MD pool, or AGG pools",
+                f"role: {missing}",
+            )
         )
     history = md_history(context, decision, deployment, [pools[i] for i in by_role["MD"]])
     mix, origin = history.mix, history.origin
@@ -90,7 +101,9 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
                     hop = rdma_s(context, pools[p], pools[rld], whole_bytes)
                 share = mix.weight * rows_share[origin] * md_share * rld_share
                 flows.append(
-                    Flow(served, p, rld, md, line, link, share, stage_rows, missing_bytes, whole_bytes, hop, room_s, history.load_s)
+                    Flow(
+                        served, p, rld, md, line, link, share, stage_rows, missing_bytes, whole_bytes, hop, room_s, history.load_s
+                    )
                 )
     return tuple(flows)
 
@@ -118,7 +131,14 @@ def _line(context: PlanContext, decision: Decision, p_site: str, md_site: str) -
     line = context.line_between(p_site, md_site)
     if line is None:
         place, found = "links", f"no link joins {p_site} (P) and {md_site} (MD)"
-        raise InputError(Problem(place, found, "a link between the rooms that the plan spans", f"{p_site}-{md_site}: {{between: [{p_site}, {md_site}], ...}}"))
+        raise InputError(
+            Problem(
+                place,
+                found,
+                "a link between the rooms that the plan spans",
+                f"{p_site}-{md_site}: {{between: [{p_site}, {md_site}], ...}}",
+            )
+        )
     link = next((link for link in decision.links if link.name == line.name), None)
     if link is None:
         link = LinkPlan(line.name, p_site, md_site, 0, line.circuit_bytes_per_s)
@@ -136,7 +156,11 @@ def _p_shares(
     """Share of each row, shape (rows,), that each P pool takes."""
     mix, settings = deployment.mix, decision.settings
     home = deployment.policy.p_routing.long
-    remote = [i for i in pools if (decision.pools[i].configuration.site == home if home else decision.pools[i].configuration.site != md_site)]
+    remote = [
+        i
+        for i in pools
+        if (decision.pools[i].configuration.site == home if home else decision.pools[i].configuration.site != md_site)
+    ]
     local = [i for i in pools if i not in remote]
     shares: dict[int, FloatArray] = {}
     if remote and local and settings.p_threshold_tokens is not None:

@@ -28,7 +28,8 @@ class Stream:
 
     ttft_s: without waits. base_s: first to last token without what MD's state decides; md_gaps: gaps of MD's pace after it. gaps: O - 1.
     stall_s: of the handoff (0: none). queue_cdf: wait before prefill; place_cdf: wait for a place that delays the first token (RLD's, or
-    MD's without relay). md: MD's state, None where MD is not visited. starts, served: False where the way to the first, to the last token is
+    MD's without relay). md: MD's state, None where MD is not visited. starts, served: False where the way to the first, to the last
+    token is
     overloaded. flow, atom: where the atoms come from (aggregated pools: flow -1, rows of the mix).
     """
 
@@ -196,7 +197,9 @@ def stall_cdf(stream: Stream) -> FloatArray:
     steps = token * (stream.md.step_mean_s / stream.md.token_mean_s)
     residence = float(weight @ stream.md_gaps[several]) / float(weight.sum()) * stream.md.token_mean_s
     hit = -math.expm1(-stream.md.extend_rate_per_instance * residence)
-    disturbed = steps + (stream.md.extend_share / stream.md.extend_rate_per_instance if stream.md.extend_rate_per_instance > 0.0 else 0.0)
+    disturbed = steps + (
+        stream.md.extend_share / stream.md.extend_rate_per_instance if stream.md.extend_rate_per_instance > 0.0 else 0.0
+    )
     weight, (stall,) = cells(weight, (stream.stall_s[several],), CELLS // 4)
     own = stall[:, None] + np.where(stall[:, None] > 0.0, wait[None, :], 0.0)
     masses = weight[:, None] * probability[None, :]

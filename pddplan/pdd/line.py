@@ -46,7 +46,9 @@ class Line:
             caps.append(link.streams * CUBIC_OVER_RENO * 1.22 * link.segment / (link.rtt * math.sqrt(link.loss)))
         prices = {link.circuit: _circuit_price(link.circuit, link.price, link.circuit_price)}
         for size in link.other_sizes:
-            prices[size.circuit] = _circuit_price(size.circuit, size.price if size.price is not None else link.price, size.circuit_price)
+            prices[size.circuit] = _circuit_price(
+                size.circuit, size.price if size.price is not None else link.price, size.circuit_price
+            )
         return cls(
             name=name,
             between=link.between,

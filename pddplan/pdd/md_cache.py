@@ -1,7 +1,9 @@
 """Decode-side cache: how much history MD keeps for later turns, what of it is still there, and what loading it takes.
 
-HBM of MD is split between running requests and history; history may also lie in a tier behind HBM. A cache that holds less than the traffic's
-history has lost whole sessions (LRU): a row keeps its missing tokens with probability kappa = h(capacity) / h, else MD lacks all of its input.
+HBM of MD is split between running requests and history; history may also lie in a tier behind HBM. A cache that holds less than the
+traffic's
+history has lost whole sessions (LRU): a row keeps its missing tokens with probability kappa = h(capacity) / h, else MD lacks all of its
+input.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ IntArray = NDArray[np.int64]
 class MdHistory:
     """The traffic as MD's cache leaves it.
 
-    mix: rows with what MD lacks; origin: the row of the deployment's mix each comes from, shape (rows,). load_s: seconds to bring MD's part of a
+    mix: rows with what MD lacks; origin: the row of the deployment's mix each comes from, shape (rows,). load_s: seconds to bring MD's
+    part of a
     row's history into HBM, shape (rows,). hit_rate: MD's, over input tokens. capacity_tokens: history that MD keeps (inf: all of it).
     """
 

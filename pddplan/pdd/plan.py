@@ -197,7 +197,8 @@ class Feedback:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the whole model says of a Decision. ``laws``: ttft, tpot, stall, e2e (and task) over all requests; per class under ``class_laws``."""
+    """What the whole model says of a Decision. ``laws``: ttft, tpot, stall, e2e (and task) over all requests; per class under
+    ``class_laws``."""
 
     decision: Decision
     metrics: Metrics

@@ -73,7 +73,12 @@ def route(flow: Flow, line: LineState | None, rld_token_s: float, settings: Sett
     rate = np.where(moving & (on_wire > 0.0), size / np.where(on_wire > 0.0, on_wire, 1.0), rate)
     prefill = flow.prefill.latency_s[row]
     visible = visible_transfer_s(
-        on_wire, prefill, mix.uncached_tokens[row], policy.overlap, len(flow.deployment.spec.layers), settings.prefill_chunk_tokens
+        on_wire,
+        prefill,
+        mix.uncached_tokens[row],
+        policy.overlap,
+        len(flow.deployment.spec.layers),
+        settings.prefill_chunk_tokens,
     )
     transfer = np.maximum(np.where(moving, wait + visible, 0.0) + flow.line.rtt_s, flow.load_s[row])
     output = mix.output_tokens[row]

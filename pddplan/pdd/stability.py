@@ -1,6 +1,7 @@
 """Stability of sessions: a turn that ends on RLD leaves MD's cache behind, and the next turn has more to transfer.
 
-From a fresh session a turn ends locally with probability s, from a stale one with p. Under PDD a turn that reaches MD heals the session: the
+From a fresh session a turn ends locally with probability s, from a stale one with p. Under PDD a turn that reaches MD heals the
+session: the
 share of stale turns settles at x = s / (s + 1 - p). Under the P-RLD pipeline nothing heals a session whose missing tokens only grow: after
 k turns at entry rate q, 1 - (1 - q)^k of the sessions are stale.
 """
@@ -51,8 +52,10 @@ def stale_turns_without_healing(q: float, turns: int) -> float:
 class Trajectory:
     """One policy turn by turn, arrays of shape (turns,). All sessions start fresh.
 
-    local_share: of the turns that end on RLD. stale_share: of sessions whose MD cache is behind at the turn's start. rld_utilisation: load of the
-    RLD pool if all sessions were at this turn. md_hit_rate: share of input tokens that MD holds. line_bytes: per request. overload_turn: first
+    local_share: of the turns that end on RLD. stale_share: of sessions whose MD cache is behind at the turn's start. rld_utilisation:
+    load of the
+    RLD pool if all sessions were at this turn. md_hit_rate: share of input tokens that MD holds. line_bytes: per request.
+    overload_turn: first
     turn (from 1) with RLD load of 1 or more, None when there is none. bounded: RLD load stays under 1 to the last turn.
     """
 
@@ -220,7 +223,11 @@ class _Rules:
             sent = np.where(local, np.where(oracle, 0.0, size * done), size)
         hold = np.where(local, output * self.token_s, np.where(relayed, np.maximum(transfer - hop, self.token_s), 0.0))
         # without the filter the KV of the input still arrives; only the answer's own is missing, and its ids are cheap to send
-        behind = np.zeros(row.size) if self.variant == "PDD" else np.where(local, missing_tokens - sent / np.maximum(size, 1.0) * missing_tokens + output, 0.0)
+        behind = (
+            np.zeros(row.size)
+            if self.variant == "PDD"
+            else np.where(local, missing_tokens - sent / np.maximum(size, 1.0) * missing_tokens + output, 0.0)
+        )
         return _Turn(local, hold, sent, behind)
 
     def utilisation(self, hold_s: float) -> float:
@@ -254,7 +261,10 @@ def _trajectory(rules: _Rules, turns: int) -> Trajectory:
         stale = float(np.mean(lag > 0.0))
         turn = rules.turn(missing, row)
         load = rules.utilisation(float(turn.hold_s.mean()))
-        batch = min(rules.rate_per_s * float(turn.hold_s.mean()) / max(rules.places / rules.table.batch_max, 1e-9), float(rules.table.batch_max))
+        batch = min(
+            rules.rate_per_s * float(turn.hold_s.mean()) / max(rules.places / rules.table.batch_max, 1e-9),
+            float(rules.table.batch_max),
+        )
         pace = float(np.interp(batch, np.arange(1, rules.table.batch_max + 1), rules.table.step_s)) / rules.table.tokens_per_step
         rules = replace(rules, token_s=max(pace, rules.token_s)) if rules.variant == "P-RLD" else rules
         hits = 1.0 - float(missing.sum()) / float(mix.input_tokens[row].sum())

@@ -1,6 +1,7 @@
 """The steady state of a fixed plan: which way requests go, and how loaded every pool and line is, found as a fixed point.
 
-Routing depends on the transfer times, they on the line's load, it on what local completions stop; the eager tokens depend on RLD's step time,
+Routing depends on the transfer times, they on the line's load, it on what local completions stop; the eager tokens depend on RLD's step
+time,
 it on RLD's occupancy. The iteration starts from an empty system and is damped.
 """
 
@@ -100,14 +101,17 @@ def spread_of(dispatch: str) -> Spread:
 
 def steady_state(context: PlanContext, decision: Decision, rate_scale: float = 1.0) -> SteadyState:
     """Solve the plan's fixed point at the demand times ``rate_scale``. Raises InputError for plans that no model can read."""
-    flows = tuple(flow for d in active_deployments(context) if _has_pd(decision, d.name) for flow in flows_of(context, decision, d))
+    flows = tuple(
+        flow for d in active_deployments(context) if _has_pd(decision, d.name) for flow in flows_of(context, decision, d)
+    )
     solver = _Solver(context, decision, flows, rate_scale)
     return solver.solve()
 
 
 def _has_pd(decision: Decision, deployment: str) -> bool:
     return any(
-        pool.configuration.deployment == deployment and pool.configuration.role in ("P", "MD") and pool.instances for pool in decision.pools
+        pool.configuration.deployment == deployment and pool.configuration.role in ("P", "MD") and pool.instances
+        for pool in decision.pools
     )
 
 
@@ -144,7 +148,12 @@ class _Solver:
         handed: tuple[Handed, ...] = ()
         for round_number in range(ROUNDS_MAX):
             atoms = tuple(
-                route(flow, lines.get(flow.link.name) if flow.link else None, token_s.get(flow.rld if flow.rld is not None else -1, math.inf), self.decision.settings)
+                route(
+                    flow,
+                    lines.get(flow.link.name) if flow.link else None,
+                    token_s.get(flow.rld if flow.rld is not None else -1, math.inf),
+                    self.decision.settings,
+                )
                 for flow in self.flows
             )
             handed = tuple(self._hand_over(a, token_s, relay) for a in atoms)
@@ -190,7 +199,8 @@ class _Solver:
 
     def _bytes_per_s(self, name: str, atoms: Sequence[Atoms], handed: Sequence[Handed]) -> float:
         return sum(
-            self.rate(self.flows[i]) * float(atoms[i].weight @ (atoms[i].sent_bytes + handed[i].line_bytes)) for i in self.link_flows[name]
+            self.rate(self.flows[i]) * float(atoms[i].weight @ (atoms[i].sent_bytes + handed[i].line_bytes))
+            for i in self.link_flows[name]
         )
 
     def _bytes_per_s_no_cache(self, name: str, atoms: Sequence[Atoms]) -> float:
@@ -236,7 +246,9 @@ class _Solver:
         mean_context = float(weight @ (mix.input_tokens[atoms.row[index]] + eager)) / float(weight.sum())
         result: Outcome
         if mode == "ship-kv":
-            kv = np.asarray(flow.deployment.kv.transfer_bytes(eager, mix.input_tokens[atoms.row[index]] + eager), dtype=np.float64)
+            kv = np.asarray(
+                flow.deployment.kv.transfer_bytes(eager, mix.input_tokens[atoms.row[index]] + eager), dtype=np.float64
+            )
             result = ship_kv(kv, atoms.flow_bytes_per_s[index], token, rtt)
         elif mode == "catch-up":
             result = catch_up(eager, rest, self._extend(flow.md, mean_context), token, rtt, policy.catch_up_threshold)
@@ -346,9 +358,15 @@ class _Solver:
         load = rate * mean / instances
         if policy.queueing == "none":
             over = load > 1.0 + 1e-9
-            return PrefillState(load if over else min(load, 1.0 - 1e-12), rate, mean, GRID.never() if over else NO_WAIT, math.inf if over else 0.0, "capacity")
+            return PrefillState(
+                load if over else min(load, 1.0 - 1e-12),
+                rate,
+                mean,
+                GRID.never() if over else NO_WAIT,
+                math.inf if over else 0.0,
+                "capacity",
+            )
         scv = 1.0 + part * (mix.arrival_scv - 1.0)
         used = share > 0.0
         law = self.context.prefill_wait(instances, rate, services[used], share[used], scv, policy.dispatch)
         return PrefillState(load, rate, mean, law.cdf if law.p_wait > 0.0 else NO_WAIT, law.mean_s, law.method)
-

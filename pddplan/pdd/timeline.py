@@ -51,9 +51,7 @@ class Timeline:
     spans: tuple[Span, ...]
 
 
-def timelines(
-    context: PlanContext, evaluation: Evaluation, percentiles: Sequence[float] = PERCENTILES
-) -> tuple[Timeline, ...]:
+def timelines(context: PlanContext, evaluation: Evaluation, percentiles: Sequence[float] = PERCENTILES) -> tuple[Timeline, ...]:
     """Timeline at each TTFT percentile of an evaluated plan; percentiles that are never reached are left out."""
     decision = evaluation.decision
     state = steady_state(context, decision)
@@ -86,7 +84,9 @@ def _likeliest(streams: Sequence[Stream], ttft_s: float) -> tuple[Stream, int, f
         wait = stream.queue_cdf if stream.place_cdf is NO_WAIT else GRID.convolve(stream.queue_cdf, stream.place_cdf)
         slack = ttft_s - stream.ttft_s
         likely = stream.weight * np.where(
-            slack + width >= 0.0, GRID.at(wait, np.maximum(slack + width, 0.0)) - np.where(slack - width > 0.0, GRID.at(wait, slack - width), 0.0), 0.0
+            slack + width >= 0.0,
+            GRID.at(wait, np.maximum(slack + width, 0.0)) - np.where(slack - width > 0.0, GRID.at(wait, slack - width), 0.0),
+            0.0,
         )
         index = int(np.argmax(likely))
         if best is None or likely[index] > best[0]:
@@ -156,7 +156,15 @@ def _timeline(context: PlanContext, state: SteadyState, streams: Sequence[Stream
 
 
 def _finished(
-    stream: Stream, mix: RequestMix, row: int, percentile: float, first: float, end: float, stall: float, hidden: float, spans: list[Span]
+    stream: Stream,
+    mix: RequestMix,
+    row: int,
+    percentile: float,
+    first: float,
+    end: float,
+    stall: float,
+    hidden: float,
+    spans: list[Span],
 ) -> Timeline:
     return Timeline(
         percentile=percentile,

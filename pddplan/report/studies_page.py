@@ -74,8 +74,14 @@ def bandwidth_table(study: BandwidthStudy) -> Table:
         )
         for row in study.rows
     )
-    limit = "" if study.ttft_limit_s is None else f"; for SLA: transfer alone within {study.ttft_limit_s:g} s at P{100 * study.quantile:g}"
-    note = f"* the traffic's own hit rate; a machine has {study.machine_gpus} GPUs; circuits of {study.circuit_gbps:g} Gbit/s{limit}"
+    limit = (
+        ""
+        if study.ttft_limit_s is None
+        else f"; for SLA: transfer alone within {study.ttft_limit_s:g} s at P{100 * study.quantile:g}"
+    )
+    note = (
+        f"* the traffic's own hit rate; a machine has {study.machine_gpus} GPUs; circuits of {study.circuit_gbps:g} Gbit/s{limit}"
+    )
     return Table("bandwidth", "Line needed over cluster size and hit rate", columns, rows, note)
 
 
@@ -92,7 +98,9 @@ def bandwidth_page(study: BandwidthStudy, name: str) -> Document:
     for i, machines in enumerate(sizes):
         rows = [row for row in study.rows if row.machines == machines]
         hits = [100 * row.hit_rate for row in rows]
-        traces.append(line(hits, [row.with_md_cache.gbps_target for row in rows], f"{machines} machines", i, mode="lines+markers"))
+        traces.append(
+            line(hits, [row.with_md_cache.gbps_target for row in rows], f"{machines} machines", i, mode="lines+markers")
+        )
         traces.append(line(hits, [row.without_md_cache.gbps_target for row in rows], f"{machines}, no MD cache", i, opacity=0.5))
     figure = Figure(
         "need",
@@ -104,7 +112,11 @@ def bandwidth_page(study: BandwidthStudy, name: str) -> Document:
         420,
     )
     blocks: tuple[Block, ...] = (figure, bandwidth_table(study), *(Paragraph(text, "note") for text in study.notes))
-    facts = (("link", study.link), ("circuit", f"{study.circuit_gbps:g} Gbit/s"), ("KV per request", f"{study.kv_bytes_per_request / 1e6:.3g} MB"))
+    facts = (
+        ("link", study.link),
+        ("circuit", f"{study.circuit_gbps:g} Gbit/s"),
+        ("KV per request", f"{study.kv_bytes_per_request / 1e6:.3g} MB"),
+    )
     return Document("en", f"Bandwidth of {name}", bandwidth_headline(study), facts, (Section("need", "Line needed", blocks),))
 
 
@@ -159,8 +171,16 @@ def stability_page(study: StabilityStudy, name: str) -> Document:
         return Figure(key, title, summary, traces, layout("turn of the session", axis), stability_table(study))
 
     blocks = (
-        figure("load", "Does the relay's load stay bounded?", "Load of the relay pool turn by turn", "relay load (%)", lambda t: t.rld_utilisation),
-        figure("hits", "Does MD keep up with P?", "Share of input tokens that MD holds", "MD hit rate (%)", lambda t: t.md_hit_rate),
+        figure(
+            "load",
+            "Does the relay's load stay bounded?",
+            "Load of the relay pool turn by turn",
+            "relay load (%)",
+            lambda t: t.rld_utilisation,
+        ),
+        figure(
+            "hits", "Does MD keep up with P?", "Share of input tokens that MD holds", "MD hit rate (%)", lambda t: t.md_hit_rate
+        ),
         stability_table(study),
     )
     own = study.stability.feedback

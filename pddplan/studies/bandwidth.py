@@ -1,7 +1,8 @@
 """How much line a cluster needs: over its size and the hit rate, with and without the decode-side cache.
 
 The plan says how many machines a request per second takes, by role. At another hit rate the uncached tokens of every row are scaled (the
-skew stays) and prefill takes more or less of a machine, so N machines carry another rate; what they send is that rate times the KV MD lacks.
+skew stays) and prefill takes more or less of a machine, so N machines carry another rate; what they send is that rate times the KV MD
+lacks.
 """
 
 from __future__ import annotations
@@ -101,14 +102,18 @@ def bandwidth(
         work = _prefill_work(context, decision, owner, mix) / _prefill_work(context, decision, owner, owner.mix)
         per_rate = p_machines * work + other
         kv = _kv(context, decision, owner)
-        lacking = np.where(mix.md_missing_tokens > 0.0, np.asarray(kv.transfer_bytes(mix.md_missing_tokens, mix.input_tokens)), 0.0)
+        lacking = np.where(
+            mix.md_missing_tokens > 0.0, np.asarray(kv.transfer_bytes(mix.md_missing_tokens, mix.input_tokens)), 0.0
+        )
         whole = np.asarray(kv.transfer_bytes(mix.input_tokens, mix.input_tokens), dtype=np.float64)
         for count in machines:
             rate = count / per_rate
             needs = [_need(line, plan, rate, sizes, mix.weight, quantile, limit) for sizes in (lacking, whole)]
             rows.append(BandwidthRow(count, h, h == own, rate, needs[0], needs[1]))
     rows.sort(key=lambda row: (row.machines, row.hit_rate))
-    total = np.asarray(_kv(context, decision, owner).transfer_bytes(owner.mix.input_tokens, owner.mix.input_tokens), dtype=np.float64)
+    total = np.asarray(
+        _kv(context, decision, owner).transfer_bytes(owner.mix.input_tokens, owner.mix.input_tokens), dtype=np.float64
+    )
     return BandwidthStudy(
         deployment=owner.name,
         link=line.name,
@@ -166,7 +171,9 @@ def _owner(context: PlanContext, deployment: str | None) -> Deployment:
 
 def _link(context: PlanContext, decision: Decision) -> tuple[Line, LinkPlan]:
     if not context.lines:
-        raise InputError(Problem("links", "the scenario has no line between rooms", "a link", "links: {A-B: {between: [A, B], ...}}"))
+        raise InputError(
+            Problem("links", "the scenario has no line between rooms", "a link", "links: {A-B: {between: [A, B], ...}}")
+        )
     if decision.links:
         return context.lines[decision.links[0].name], decision.links[0]
     line = next(iter(context.lines.values()))
@@ -181,7 +188,11 @@ def _kv(context: PlanContext, decision: Decision, owner: Deployment):  # type: i
 
 
 def _p_pools(decision: Decision, owner: Deployment):  # type: ignore[no-untyped-def]
-    return [p for p in decision.pools if p.instances and p.configuration.deployment == owner.name and p.configuration.role in ("P", "AGG")]
+    return [
+        p
+        for p in decision.pools
+        if p.instances and p.configuration.deployment == owner.name and p.configuration.role in ("P", "AGG")
+    ]
 
 
 def _machines_per_rate(context: PlanContext, decision: Decision, owner: Deployment, machine_gpus: int) -> tuple[float, float]:
@@ -260,10 +271,12 @@ def _notes(line: Line, plan: LinkPlan, rows: Sequence[BandwidthRow], limit: floa
     elif any(row.with_md_cache.circuits_sla is None for row in rows):
         cap = flow_cap_bytes_per_s(line, plan) / GBPS_BYTES_PER_S
         notes.append(
-            f"where no number of circuits meets P{100 * quantile:g} <= {limit:g} s, one transfer is too slow at its cap of {cap:.3g} Gbit/s: "
-            "more streams, or hiding the transfer behind relay decode, help; more line does not"
+            f"where no number of circuits meets P{100 * quantile:g} <= {limit:g} s, one transfer is too slow at its cap of "
+            f"{cap:.3g} Gbit/s: more streams, or hiding the transfer behind relay decode, help; more line does not"
         )
     over = sorted({row.machines for row in rows if row.own and row.with_md_cache.circuits > line.max_circuits})
     if over:
-        notes.append(f"link {line.name} offers {line.max_circuits} circuits, fewer than {' or '.join(map(str, over))} machines need")
+        notes.append(
+            f"link {line.name} offers {line.max_circuits} circuits, fewer than {' or '.join(map(str, over))} machines need"
+        )
     return tuple(notes)
