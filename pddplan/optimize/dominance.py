@@ -2,7 +2,8 @@
 them.
 
 1. A resource that cannot run out (every option at its largest use still fits) constrains nothing.
-2. A column is dominated by a smaller-use column of its own option that carries as much, or all that is ever asked.
+2. A column is dominated by a smaller-use column of its own option that carries as much, or all that is ever asked
+   (capacity over that is cut off, which tightens the relaxation).
 3. An option is dominated by another of its pool when for each of its columns the other has one that uses no more of
 anything and
    carries no less of every row. The other may already be in the plan at n replicas: then the two merge into its column
@@ -48,17 +49,11 @@ def _trimmed(options: tuple[Option, ...], protected: set[str], most: dict[str, f
 def _that_can_bind(program: Program) -> tuple[Resource, ...]:
     kept = []
     for resource in program.resources:
-        largest = [
-            (o.pool, float(np.max(o.uses[resource.name], initial=0.0)))
-            for o in program.options
-            if resource.name in o.uses
-        ]
+        largest = [(o.pool, float(np.max(o.uses[resource.name], initial=0.0))) for o in program.options if resource.name in o.uses]
         by_pool: dict[str, list[float]] = {}
         for pool, use in largest:
             by_pool.setdefault(pool, []).append(use)
-        worst = sum(
-            sum(sorted(uses)[::-1][: program.max_options.get(pool, len(uses))]) for pool, uses in by_pool.items()
-        )
+        worst = sum(sum(sorted(uses)[::-1][: program.max_options.get(pool, len(uses))]) for pool, uses in by_pool.items())
         if worst > resource.limit:
             kept.append(resource)
     return tuple(kept)
@@ -101,66 +96,52 @@ def _drop_columns(option: Option, most: dict[str, float]) -> Option:
         lighter = np.all(burden <= burden[k] + SLACK, axis=1) & np.all(benefit >= benefit[k] - SLACK, axis=1)
         if np.any(lighter & others):
             keep[k] = False
-    return option.take(keep)
+    enough = sum(load * most[row] for row, load in option.loads.items())
+    return replace(option.take(keep), capacity=np.minimum(option.capacity[keep], enough))
 
 
-def _drop_options(
-    options: tuple[Option, ...], program: Program, most: dict[str, float], protected: set[str]
-) -> tuple[Option, ...]:
-    names = tuple(sorted({name for option in options for name in option.uses}))
+def _drop_options(options: tuple[Option, ...], program: Program, most: dict[str, float], protected: set[str]) -> tuple[Option, ...]:
     dropped: set[str] = set()
     pools: dict[tuple[str, tuple[str, ...]], list[Option]] = {}
     for option in options:
         pools.setdefault((option.pool, tuple(sorted(option.loads))), []).append(option)
     for (pool, _), members in pools.items():
         alone = program.max_options.get(pool) == 1
-        tables = {o.name: (_burden(o, names), _benefit(o, most)) for o in members}
-        strong = {o.name: alone or _merges(o, tables[o.name], most) for o in members}
+        benefits = {o.name: _benefit(o, most) for o in members}
+        able = [o for o in members if o.name not in protected and (alone or _merges(o, benefits[o.name], most))]
         for weak in members:
             if weak.required or weak.name in protected:
                 continue
-            for other in members:
-                if (
-                    other.name in dropped
-                    or other.name == weak.name
-                    or other.name in protected
-                    or not strong[other.name]
-                ):
-                    continue
-                if _dominates(tables[other.name], tables[weak.name]):
-                    dropped.add(weak.name)
-                    break
+            rivals = (o for o in able if o.name != weak.name and o.name not in dropped)
+            if any(_dominates(o, benefits[o.name], weak, benefits[weak.name]) for o in rivals):
+                dropped.add(weak.name)
     return tuple(option for option in options if option.name not in dropped)
 
 
-def _dominates(strong: tuple[FloatArray, FloatArray], weak: tuple[FloatArray, FloatArray]) -> bool:
-    lighter = np.all(strong[0][None, :, :] <= weak[0][:, None, :] + SLACK, axis=2)
-    carries = np.all(strong[1][None, :, :] >= weak[1][:, None, :] * (1 - SLACK), axis=2)
+def _dominates(strong: Option, strong_benefit: FloatArray, weak: Option, weak_benefit: FloatArray) -> bool:
+    if not set(strong.uses) <= set(weak.uses):
+        return False
+    names = tuple(sorted(weak.uses))
+    burden, limit = _burden(strong, names), _burden(weak, names)
+    if np.any(burden[0] > limit[0] + SLACK) or np.any(strong_benefit[-1] < weak_benefit[-1] * (1 - SLACK)):
+        return False
+    lighter = np.all(burden[None, :, :] <= limit[:, None, :] + SLACK, axis=2)
+    carries = np.all(strong_benefit[None, :, :] >= weak_benefit[:, None, :] * (1 - SLACK), axis=2)
     return bool(np.all(np.any(lighter & carries, axis=1)))
 
 
-def _merges(option: Option, table: tuple[FloatArray, FloatArray], most: dict[str, float]) -> bool:
+def _merges(option: Option, benefit: FloatArray, most: dict[str, float]) -> bool:
     """Whether two columns of the option always merge into one: counts 1..N without holes, use linear, benefit
-    superadditive up to
-    what is asked, and the table ends only where everything is covered."""
+    superadditive up to what is asked, and the table ends only where everything is covered.
+    """
     n = option.replicas.size
-    burden, benefit = table
     if not np.array_equal(option.replicas, np.arange(1, n + 1)):
         return False
+    burden = _burden(option, tuple(sorted(option.uses)))
     if not np.allclose(burden, burden[0] * option.replicas[:, None], rtol=1e-9):
         return False
-    ceiling = np.max(benefit, axis=0)
-    if len(option.loads) == 1:
-        row = next(iter(option.loads))
-        covered = bool(ceiling[0] >= most[row] * (1 - SLACK))
-    else:
-        covered = bool(
-            np.max(option.capacity) >= sum(load * most[row] for row, load in option.loads.items()) * (1 - SLACK)
-        )
-    if not covered:
+    enough = sum(load * most[row] for row, load in option.loads.items())
+    if float(np.max(option.capacity)) < enough * (1 - SLACK):
         return False
-    for a in range(n):
-        together = np.minimum(benefit[a] + benefit[: n - a - 1], ceiling)
-        if np.any(benefit[a + 1 :] < together * (1 - 1e-9)):
-            return False
-    return True
+    ceiling = np.max(benefit, axis=0)
+    return all(bool(np.all(benefit[a + 1 :] >= np.minimum(benefit[a] + benefit[: n - a - 1], ceiling) * (1 - 1e-9))) for a in range(n))

@@ -11,9 +11,11 @@ import numpy as np
 import pulp
 
 from pddplan.errors import SolverError
-from pddplan.optimize.program import GrowCut, Option, Program, Solution
+from pddplan.optimize.program import FloatArray, GrowCut, Option, Program, Solution
 
 TOLERANCE = 1e-9
+LARGE = 4000  # runs of columns above which a program is first relaxed
+TOLERANCES = (2e-3, 5e-4)  # overstatement of capacities in that relaxation
 
 
 @dataclass(frozen=True)
@@ -26,18 +28,31 @@ class Limits:
     seconds: float | None = None
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A run of columns, from index ``first`` to ``last``, on which everything is linear in the count: ``taken`` is its
+    binary, ``beyond`` the replicas over the first column's (None where the run is one column).
+    """
+
+    first: int
+    last: int
+    taken: Any
+    beyond: Any | None
+
+
 @dataclass
 class Model:
-    """A PuLP problem with its variables. taken [z]: option -> one binary per column. served [x]: (option, row),
-    options of several rows.
+    """A PuLP problem with its variables.
 
-    carried [f]: path -> scale. chosen [y]: path of an exclusive market -> binary. paid: purchase -> term -> one
-    variable per period (or one).
+    pieces [z, k]: option -> its runs of columns, of which at most one is taken. served [x]: (option, row), for options
+    of several rows. carried [f]: path -> scale. chosen [y]: path of an exclusive market -> binary. paid: purchase ->
+    term -> one variable per period (one in all for reserved).
     """
 
     problem: Any
     program: Program
-    taken: dict[str, list[Any]] = field(default_factory=dict)
+    tolerance: float = 0.0
+    pieces: dict[str, list[Piece]] = field(default_factory=dict)
     served: dict[tuple[str, str], Any] = field(default_factory=dict)
     carried: dict[str, Any] = field(default_factory=dict)
     chosen: dict[str, Any] = field(default_factory=dict)
@@ -61,9 +76,14 @@ class Model:
         return candidate
 
 
-def state(program: Program) -> Model:
-    """Variables and every constraint family of ``program``; the objective is set by ``solve`` and ``maximise_ratio``."""
-    model = Model(pulp.LpProblem("plan", pulp.LpMinimize), program)
+def state(program: Program, tolerance: float = 0.0) -> Model:
+    """Variables and every constraint family of ``program``, without an objective.
+
+    tolerance: capacities may be overstated by this share where that joins columns into longer runs. The program is
+    then a
+    relaxation: its bound holds, its plan may be short.
+    """
+    model = Model(pulp.LpProblem("plan", pulp.LpMinimize), program, tolerance)
     _declare_paths(model)
     _declare_columns(model)
     one_column_per_option(model)
@@ -91,22 +111,88 @@ def _declare_paths(model: Model) -> None:
 
 
 def _declare_columns(model: Model) -> None:
+    marks = _marks(model.program)
     for option in model.program.options:
-        model.taken[option.name] = [
-            model.variable(f"take_{option.name}_{n}", 0, 1, integer=True) for n in option.replicas
-        ]
+        runs = linear_runs(option, model.tolerance, marks.get(option.name, frozenset()))
+        model.pieces[option.name] = [_piece(model, option, first, last) for first, last in runs]
         if len(option.loads) > 1:
             for row in option.loads:
                 model.served[option.name, row] = model.variable(f"serve_{option.name}_{row}")
 
 
+def _piece(model: Model, option: Option, first: int, last: int) -> Piece:
+    lowest, highest = int(option.replicas[first]), int(option.replicas[last])
+    taken = model.variable(f"take_{option.name}_{lowest}", 0, 1, integer=True)
+    if first == last:
+        return Piece(first, last, taken, None)
+    beyond = model.variable(f"beyond_{option.name}_{lowest}", 0, highest - lowest, integer=True)
+    model.add(f"run_{option.name}_{lowest}", _sum([(beyond, 1.0), (taken, lowest - highest)]) <= 0)
+    return Piece(first, last, taken, beyond)
+
+
+def _marks(program: Program) -> dict[str, frozenset[int]]:
+    """Counts at which a cut needs a run to end: option -> counts."""
+    marks: dict[str, frozenset[int]] = {}
+    for cut in program.cuts:
+        if isinstance(cut, GrowCut):
+            for name, count in cut.counts.items():
+                marks[name] = marks.get(name, frozenset()) | {count}
+    return marks
+
+
+def linear_runs(option: Option, tolerance: float, ends: frozenset[int]) -> list[tuple[int, int]]:
+    """(first, last) column of each longest run of consecutive counts on which cost and uses are linear, and capacity is
+    within ``tolerance`` of a line. ``ends``: counts at which a run must end.
+    """
+    tables = [option.cost_usd_per_h, *option.uses.values()]
+    runs, first = [], 0
+    for last in range(option.replicas.size):
+        grows = last > first and option.replicas[last] - option.replicas[last - 1] == 1
+        ended = last > first and int(option.replicas[last - 1]) in ends
+        if last > first and (ended or not grows or not _linear(option, tables, first, last, tolerance)):
+            runs.append((first, last - 1))
+            first = last
+    return [*runs, (first, option.replicas.size - 1)] if option.replicas.size else runs
+
+
+def _linear(option: Option, tables: list[FloatArray], first: int, last: int, tolerance: float) -> bool:
+    if last - first < 2:
+        return all(np.isfinite(table[first : last + 1]).all() for table in tables)
+    for table in tables:
+        run = table[first : last + 1]
+        chord = np.linspace(run[0], run[-1], run.size)
+        if np.any(np.abs(run - chord) > 1e-12 * max(1.0, float(np.max(np.abs(run))))):
+            return False
+    run = option.capacity[first : last + 1]
+    over = _overstated(run) - run
+    return bool(np.all(over <= np.maximum(tolerance, 1e-12) * run))
+
+
+def _overstated(run: FloatArray) -> FloatArray:
+    """The chord of a run of capacities, lifted until it understates none of them."""
+    chord = np.linspace(run[0], run[-1], run.size)
+    return np.asarray(chord + max(0.0, float(np.max(run - chord))))
+
+
+def per_replica(model: Model, option: Option, table: FloatArray, lifted: bool = False) -> list[tuple[Any, float]]:
+    """Terms whose sum is ``table``, shape (columns,), at the column taken. lifted: a capacity, overstated on each run."""
+    terms: list[tuple[Any, float]] = []
+    for piece in model.pieces[option.name]:
+        run = table[piece.first : piece.last + 1]
+        line = _overstated(run) if lifted else run
+        terms.append((piece.taken, float(line[0])))
+        if piece.beyond is not None:
+            terms.append((piece.beyond, float(line[-1] - line[0]) / (run.size - 1)))
+    return terms
+
+
 def one_column_per_option(model: Model) -> None:
     """Exactly one column of a required option, at most one of any other."""
     for option in model.program.options:
-        total = _sum((z, 1.0) for z in model.taken[option.name])
+        total = _sum((piece.taken, 1.0) for piece in model.pieces[option.name])
         if option.required:
             model.add(f"one_of_{option.name}", total == 1)
-        elif option.replicas.size > 1:
+        elif len(model.pieces[option.name]) > 1:
             model.add(f"one_of_{option.name}", total <= 1)
 
 
@@ -135,7 +221,8 @@ def capacity_of_shared_options(model: Model) -> None:
         if len(option.loads) > 1:
             largest = float(np.max(option.capacity, initial=0.0)) or 1.0
             terms = [(model.served[option.name, row], load / largest) for row, load in option.loads.items()]
-            terms += [(z, -c / largest) for z, c in zip(model.taken[option.name], option.capacity, strict=True)]
+            capacity = per_replica(model, option, option.capacity / largest, lifted=True)
+            terms += [(variable, -weight) for variable, weight in capacity]
             model.add(f"capacity_{option.name}", _sum(terms) <= 0)
 
 
@@ -154,8 +241,7 @@ def cover_demand(model: Model) -> None:
             if len(option.loads) > 1:
                 terms.append((model.served[option.name, row.name], 1.0 / most))
             else:
-                carried = np.minimum(option.capacity / option.loads[row.name] / most, 1.0)
-                terms += list(zip(model.taken[option.name], carried.tolist(), strict=True))
+                terms += per_replica(model, option, option.capacity / option.loads[row.name] / most, lifted=True)
         terms += [(model.carried[path], -rate / most) for path, rate in row.rates.items()]
         model.add(f"cover_{row.name}", _sum(terms) >= 0)
 
@@ -163,14 +249,14 @@ def cover_demand(model: Model) -> None:
 def respect_resources(model: Model) -> None:
     """No more of a resource than there is."""
     for resource in model.program.resources:
-        terms = [
-            (z, used)
-            for option in model.program.options
-            if resource.name in option.uses
-            for z, used in zip(model.taken[option.name], option.uses[resource.name], strict=True)
-        ]
+        terms = _use(model, resource.name)
         if terms:
             model.add(f"limit_{resource.name}", _sum(terms) <= resource.limit)
+
+
+def _use(model: Model, resource: str) -> list[tuple[Any, float]]:
+    users = [option for option in model.program.options if resource in option.uses]
+    return [term for option in users for term in per_replica(model, option, option.uses[resource])]
 
 
 def cap_options_per_pool(model: Model) -> None:
@@ -178,7 +264,7 @@ def cap_options_per_pool(model: Model) -> None:
     for pool, most in model.program.max_options.items():
         members = [option for option in model.program.options if option.pool == pool]
         if len(members) > most:
-            terms = [(z, 1.0) for option in members for z in model.taken[option.name]]
+            terms = [(piece.taken, 1.0) for option in members for piece in model.pieces[option.name]]
             model.add(f"configurations_{pool}", _sum(terms) <= most)
 
 
@@ -190,17 +276,10 @@ def pay_by_term(model: Model) -> None:
             paid["reserved"] = [model.variable(f"reserved_{purchase.name}", 0, purchase.reserved_max, integer=True)]
         for term, price in (("on_demand", purchase.on_demand_usd_per_h), ("spot", purchase.spot_usd_per_h)):
             if price is not None:
-                paid[term] = [
-                    model.variable(f"{term}_{purchase.name}_{t}", integer=True) for t in range(len(purchase.resources))
-                ]
+                paid[term] = [model.variable(f"{term}_{purchase.name}_{t}", integer=True) for t in range(len(purchase.resources))]
         model.paid[purchase.name] = paid
         for period, resource in enumerate(purchase.resources):
-            in_use = [
-                (z, used)
-                for option in model.program.options
-                if resource in option.uses
-                for z, used in zip(model.taken[option.name], option.uses[resource], strict=True)
-            ]
+            in_use = _use(model, resource)
             bought = [(variables[0 if term == "reserved" else period], -1.0) for term, variables in paid.items()]
             model.add(f"paid_{purchase.name}_{period}", _sum(in_use + bought) <= 0)
             if "spot" in paid:
@@ -219,24 +298,20 @@ def apply_cuts(model: Model) -> None:
     for number, cut in enumerate(model.program.cuts):
         if isinstance(cut, GrowCut):
             more = [
-                (z, 1.0)
+                (piece.taken, 1.0)
                 for option in model.program.options
-                for z, n in zip(model.taken[option.name], option.replicas, strict=True)
-                if n > cut.counts.get(option.name, 0)
+                for piece in model.pieces[option.name]
+                if option.replicas[piece.first] > cut.counts.get(option.name, 0)
             ]
             model.add(f"grow_{number}", _sum(more) >= 1)
         else:
-            together = [(z, 1.0) for name in cut.options for z in model.taken.get(name, [])]
+            together = [(piece.taken, 1.0) for name in cut.options for piece in model.pieces.get(name, [])]
             model.add(f"not_together_{number}", _sum(together) <= len(cut.options) - 1)
 
 
 def cost_expression(model: Model) -> Any:
     """USD/h of columns and purchases."""
-    terms = [
-        (z, cost)
-        for option in model.program.options
-        for z, cost in zip(model.taken[option.name], option.cost_usd_per_h, strict=True)
-    ]
+    terms = [term for option in model.program.options for term in per_replica(model, option, option.cost_usd_per_h)]
     for purchase in model.program.purchases:
         prices = {
             "reserved": purchase.reserved_usd_per_h,
@@ -256,9 +331,31 @@ def goodput_expression(model: Model) -> Any:
 
 
 def solve_cost(program: Program, limits: Limits = Limits()) -> Solution | None:
-    """Least cost of serving every market at its least scale; None when nothing can."""
+    """Least cost of serving every market at its least scale; None when nothing can.
+
+    A large program is bounded by its relaxation (capacities overstated by at most a tolerance on longer runs) and then
+    solved
+    exactly over the options that the relaxation uses; the tolerance falls until the gap between the two is within
+    limits.
+    """
+    for tolerance in TOLERANCES if _pieces(program) > LARGE else ():
+        relaxed_model = state(program, tolerance)
+        relaxed = _run(relaxed_model, cost_expression(relaxed_model), replace(limits, gap=limits.gap / 2))
+        if relaxed is None:
+            return None
+        near = replace(program, options=tuple(o for o in program.options if o.name in relaxed.counts or o.required))
+        model = state(near)
+        plan = _run(model, cost_expression(model), replace(limits, gap=limits.gap / 8))
+        if plan is not None:
+            gap = max(0.0, 1.0 - relaxed.bound / plan.objective)
+            if gap <= limits.gap:
+                return replace(plan, status="feasible" if gap > 0 else "optimal", bound=relaxed.bound, gap=gap, iterations=2)
     model = state(program)
     return _run(model, cost_expression(model), limits)
+
+
+def _pieces(program: Program) -> int:
+    return sum(len(linear_runs(option, 0.0, frozenset())) for option in program.options)
 
 
 def solve_goodput(program: Program, limits: Limits = Limits()) -> Solution | None:
@@ -275,9 +372,7 @@ def solve_goodput(program: Program, limits: Limits = Limits()) -> Solution | Non
     second = _run(cheapest, cost_expression(cheapest), limits)
     if second is None:
         return best
-    return replace(
-        second, status=best.status, objective=second.goodput_rps, bound=best.bound, gap=best.gap, iterations=2
-    )
+    return replace(second, status=best.status, objective=second.goodput_rps, bound=best.bound, gap=best.gap, iterations=2)
 
 
 def solve_ratio(program: Program, limits: Limits = Limits()) -> Solution | None:
@@ -338,7 +433,7 @@ def _run(model: Model, objective: Any, limits: Limits) -> Solution | None:
 
 def _read(model: Model, value: float, bound: float, gap: float) -> Solution:
     program = model.program
-    counts = {o.name: int(o.replicas[_taken(model, o)]) for o in program.options if _taken(model, o) >= 0}
+    counts = {option.name: count for option in program.options if (count := _taken(model, option))}
     cost = cost_expression(model).value() or 0.0
     return Solution(
         status="optimal" if gap == 0.0 else "feasible",
@@ -355,8 +450,11 @@ def _read(model: Model, value: float, bound: float, gap: float) -> Solution:
 
 
 def _taken(model: Model, option: Option) -> int:
-    """Index of the column taken, -1 for none."""
-    return next((i for i, z in enumerate(model.taken[option.name]) if z.varValue > 0.5), -1)
+    """Replicas taken, 0 for none."""
+    for piece in model.pieces[option.name]:
+        if piece.taken.varValue > 0.5:
+            return int(option.replicas[piece.first]) + (round(piece.beyond.varValue) if piece.beyond is not None else 0)
+    return 0
 
 
 def _paid(model: Model) -> Mapping[str, Mapping[str, float]]:
@@ -364,12 +462,7 @@ def _paid(model: Model) -> Mapping[str, Mapping[str, float]]:
     paid: dict[str, dict[str, float]] = {}
     for purchase in model.program.purchases:
         paid[purchase.name] = {
-            term: float(
-                sum(
-                    v.varValue * w
-                    for v, w in zip(variables, (1.0,) if term == "reserved" else purchase.hours_share, strict=True)
-                )
-            )
+            term: float(sum(v.varValue * w for v, w in zip(variables, (1.0,) if term == "reserved" else purchase.hours_share, strict=True)))
             for term, variables in model.paid[purchase.name].items()
         }
     return paid
