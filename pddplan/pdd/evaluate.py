@@ -227,7 +227,7 @@ class _Judge:
         task: FloatArray | None,
     ) -> Metrics:
         cost = sum(pool.cost_usd_per_h for pool in pools) + sum(link.cost_usd_per_h for link in links)
-        p_good = sum(share * part for share, part in good.values()) if stable else 0.0
+        p_good = min(1.0, sum(share * part for share, part in good.values())) if stable else 0.0
         goodput = self.rate_per_s * p_good
         known = bool(self.streams)
         eager, output = self._tokens_per_s()
