@@ -127,12 +127,14 @@ def waterfall_rows(result: Waterfall) -> list[dict[str, Any]]:
     """Capacity of the fullest GPU, line by line; what is left is last."""
     rows = [
         ("weights", result.weights),
+        ("vision tower", result.vision),
         ("activations", result.activations),
         ("CUDA graphs", result.graphs),
         ("framework", result.framework),
         ("KV of the requests", result.kv_needed),
     ]
     left = result.capacity - sum(amount for _, amount in rows)
+    rows = [row for row in rows if row[0] != "vision tower" or result.vision]
     return [{"item": name, "bytes": amount, "gib": amount / GIB} for name, amount in (*rows, ("left on the GPU", left))]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pddplan.errors import InputError, Problem
-from pddplan.model.parallel import layers_of_stage, stages
+from pddplan.model.parallel import stage_sizes, stages
 from pddplan.model.spec import Attention, Indexer, ModelSpec, Parallel
 
 FloatArray = NDArray[np.float64]
@@ -63,7 +63,8 @@ class KvCache:
 
     slope: bytes/token beyond every window. constant: bytes/request of recurrent state, convolutions and compressor buffers.
     windows: (tokens, bytes/token) of each window size. transferable_constant: the constant without compressor buffers, which
-    are rebuilt from the last tokens and not shipped.
+    are rebuilt from the last tokens and not shipped. other_stages: of ``per_gpu``, the pipeline stages that are fuller at some
+    lengths; bytes_resident and bytes_marginal answer for the fullest stage at each length.
     """
 
     format: str
@@ -75,6 +76,7 @@ class KvCache:
     layers: int
     model: ModelSpec
     unified_pages: bool = False
+    other_stages: tuple[KvCache, ...] = ()
 
     @property
     def cap(self) -> float:
@@ -92,6 +94,12 @@ class KvCache:
     def bytes_resident(self, tokens: ArrayLike) -> FloatArray:
         """All bytes that a request of ``tokens`` holds in memory; 0 at 0 tokens. Raises InputError for negative tokens."""
         count = _tokens(tokens)
+        largest = self._own_resident(count)
+        for stage in self.other_stages:
+            largest = np.maximum(largest, stage._own_resident(count))
+        return np.asarray(largest, dtype=np.float64)
+
+    def _own_resident(self, count: FloatArray) -> FloatArray:
         return np.asarray(self.entries_bytes(count) + self.constant * (count > 0), dtype=np.float64)
 
     def bytes_marginal(self, tokens: ArrayLike) -> FloatArray:
@@ -100,6 +108,11 @@ class KvCache:
         total = np.full(count.shape, self.slope)
         for window, slope in self.windows:
             total = total + slope * (count < window)
+        held = self._own_resident(count)
+        for stage in self.other_stages:
+            fuller = stage._own_resident(count)
+            total = np.where(fuller > held, stage.bytes_marginal(count), total)
+            held = np.maximum(held, fuller)
         return np.asarray(total, dtype=np.float64)
 
     def transfer_bytes(self, new_tokens: ArrayLike, total_tokens: ArrayLike) -> FloatArray:
@@ -126,32 +139,27 @@ class KvCache:
         return whole // page_tokens * page_tokens
 
     def per_gpu(self, parallel: Parallel) -> KvCache:
-        """Bytes that one request costs each GPU of the fullest pipeline stage, averaged over the attention data-parallel ranks.
+        """Bytes that one request costs a GPU of the fullest pipeline stage, averaged over the attention data-parallel ranks.
 
         MLA latents and indexer keys are whole on every tensor-parallel rank, KV heads are repeated once tp exceeds them;
         attention DP ranks hold different requests, so they share the load without repetition.
         """
-        stage_of = {}
-        for stage in range(stages(self.model, parallel)):
-            for index in layers_of_stage_indices(self.model, parallel, stage):
-                stage_of[index] = stage
-        fullest, best = 0, -1.0
-        weight = dict.fromkeys(set(stage_of.values()), 0.0)
-        for term in self.terms:
-            weight[stage_of[term.layer]] += term.slope + term.constant * 1e-6
-        for stage, amount in weight.items():
-            if amount > best:
-                fullest, best = stage, amount
-        kept = tuple(
-            replace(
-                term,
-                slope=term.slope * _share(term, parallel.tp) / parallel.dp,
-                constant=term.constant * _share(term, parallel.tp) / parallel.dp,
+        share = {id(term): _share(term, parallel.tp) / parallel.dp for term in self.terms}
+        first, found = 0, list[KvCache]()
+        for size in stage_sizes(len(self.model.layers), stages(self.model, parallel)):
+            kept = tuple(
+                replace(term, slope=term.slope * share[id(term)], constant=term.constant * share[id(term)])
+                for term in self.terms
+                if first <= term.layer < first + size
             )
-            for term in self.terms
-            if stage_of[term.layer] == fullest
-        )
-        return _assemble(self.model, self.format, kept, self.unified_pages)
+            first += size
+            found.append(_assemble(self.model, self.format, kept, self.unified_pages))
+        found.sort(key=lambda stage: (stage.slope, stage.cap + stage.constant), reverse=True)
+        fullest, others = found[0], list[KvCache]()
+        for stage in found[1:]:
+            if stage.cap + stage.constant > max((kept.cap + kept.constant for kept in (fullest, *others)), default=0.0):
+                others.append(stage)
+        return replace(fullest, other_stages=tuple(others))
 
     def part_bytes(self, tokens: ArrayLike) -> dict[Part, FloatArray]:
         """Bytes per request of each part at ``tokens``."""
@@ -169,11 +177,6 @@ class KvCache:
             if term.window_tokens is None:
                 found[term.part] += term.slope
         return found
-
-
-def layers_of_stage_indices(model: ModelSpec, parallel: Parallel, stage: int) -> range:
-    before = sum(len(layers_of_stage(model, parallel, earlier)) for earlier in range(stage))
-    return range(before, before + len(layers_of_stage(model, parallel, stage)))
 
 
 def _share(term: KvTerm, tp: int) -> float:
@@ -202,6 +205,8 @@ def kv_cache(
     name = normalise_format(kv_format or model.default_kv_format)
     if name in ("auto", "checkpoint"):
         name = model.default_kv_format
+    if name == "mxfp4" and "mxfp4_keys" in model.kv_formats:
+        name = "mxfp4_keys"
     allowed = {*model.kv_formats, *(("int8",) if "fp8" in model.kv_formats else ())}
     if name not in allowed:
         accepted = ", ".join(model.kv_formats)

@@ -15,7 +15,7 @@ from pddplan.errors import InputError, Problem
 from pddplan.model.kv_cache import KvCache, kv_cache
 from pddplan.model.parallel import Chip, check, legal_parallels, model_experts, valid_tp
 from pddplan.model.spec import ModelSpec, Parallel
-from pddplan.model.weights import weight_bytes_per_gpu
+from pddplan.model.weights import vision_bytes, weight_bytes_per_gpu
 from pddplan.units import GIB
 
 FractionOf = Literal["capacity", "static", "free"]
@@ -78,7 +78,7 @@ class Reserves:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """Memory of the fullest GPU, bytes. kv_pool: left for KV (negative: missing). kv_needed: of the asked requests.
+    """Memory of the fullest GPU, bytes. vision: the vision tower, where there is one. kv_pool: left for KV (negative: missing). kv_needed: of the asked requests.
 
     required: non-KV inside the engine's budget plus kv_needed; available: that budget. shortfall = max(0, required - available).
     """
@@ -88,6 +88,7 @@ class Waterfall:
     parallel: Parallel
     capacity: float
     weights: float
+    vision: float
     activations: float
     graphs: float
     framework: float
@@ -164,11 +165,12 @@ def waterfall(
     activations = activation_bytes(model, preset, parallel) if own.activation_bytes is None else own.activation_bytes
     graphs = preset.graph_bytes if own.graph_bytes is None else own.graph_bytes
     framework = preset.framework_bytes if own.framework_bytes is None else own.framework_bytes
+    vision = vision_bytes(model) / parallel.tp
     if preset.fraction_of == "static":
-        inside = weights
+        inside = weights + vision
         outside = activations + graphs + framework
     else:
-        inside = weights + activations + framework + (graphs if preset.graphs_inside else 0.0)
+        inside = weights + vision + activations + framework + (graphs if preset.graphs_inside else 0.0)
         outside = 0.0 if preset.graphs_inside else graphs
     pool = kv_pool_bytes(preset.fraction_of, fraction, capacity_bytes, inside)
     pool = min(pool, capacity_bytes - inside - outside)
@@ -188,7 +190,7 @@ def waterfall(
         verdict = "tight"
         why = f"only {pool / GIB:.2f} GiB ({pool / capacity_bytes:.1%} of the GPU) are left for KV"
     return Waterfall(
-        engine=preset.name, memory_fraction=fraction, parallel=parallel, capacity=capacity_bytes, weights=weights,
+        engine=preset.name, memory_fraction=fraction, parallel=parallel, capacity=capacity_bytes, weights=weights, vision=vision,
         activations=activations, graphs=graphs, framework=framework, kv_pool=pool, kv_needed=needed, required=required,
         available=available, verdict=verdict, why=why,
     )

@@ -138,14 +138,19 @@ def _kv_heads(model: ModelSpec, parallel: Parallel, chip: Chip | None) -> Iterat
 
 
 def _moe_product(model: ModelSpec, parallel: Parallel, chip: Chip | None) -> Iterator[Reason]:
+    ep, moe_tp, width = parallel.moe_ep, parallel.moe_tp, parallel.tp * parallel.dp
     if not model_experts(model):
-        if parallel.moe_ep > 1 or parallel.redundant_experts:
-            yield Reason("moe_product", "moe_ep", parallel.moe_ep, "the model has no experts", (1,))
+        if ep > 1:
+            yield Reason("moe_product", "moe_ep", ep, "the model has no experts", (1,))
+        if parallel.redundant_experts:
+            yield Reason("moe_product", "redundant_experts", parallel.redundant_experts, "the model has no experts", (0,))
         return
-    width = parallel.tp * parallel.dp
-    if parallel.moe_ep * parallel.moe_tp != width:
-        detail = f"moe_ep {parallel.moe_ep} x moe_tp {parallel.moe_tp} must equal tp {parallel.tp} x dp {parallel.dp} = {width}"
-        yield Reason("moe_product", "moe_ep", parallel.moe_ep, detail, divisors(width))
+    if ep * moe_tp != width:
+        detail = f"moe_ep {ep} x moe_tp {moe_tp} must equal tp {parallel.tp} x dp {parallel.dp} = {width}"
+        if width % ep:
+            yield Reason("moe_product", "moe_ep", ep, detail, divisors(width))
+        else:
+            yield Reason("moe_product", "moe_tp", moe_tp, detail, (width // ep,))
 
 
 def _experts(model: ModelSpec, parallel: Parallel, chip: Chip | None) -> Iterator[Reason]:

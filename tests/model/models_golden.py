@@ -10,7 +10,9 @@ from pddplan.model.kv_cache import kv_cache
 from pddplan.model.weights import parameters, weight_bytes
 
 TABLE = Path(__file__).parent.parent / "golden" / "models.csv"
-COLUMNS = ("name", "params", "params_active", "weight_bytes", "kv_format", "kv_slope", "kv_constant", "kv_cap", "params_mtp", "params_vision")
+COLUMNS = (
+    "name", "params", "params_active", "weight_bytes", "kv_format", "kv_slope", "kv_constant", "kv_cap", "params_mtp", "params_vision",
+)  # fmt: skip
 
 
 def row(name: str) -> dict[str, str]:

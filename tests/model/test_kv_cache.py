@@ -29,7 +29,7 @@ def test_llama_8b_pages_hold_the_tokens_of_the_engine_log():
     assert cache.slope == 131_072
     assert cache.tokens_in(1952 * 16 * 131_072, page_tokens=16) == 31_232
     assert cache.tokens_in(3.82 * GIB, page_tokens=16) == pytest.approx(31_232, rel=0.003)
-    assert 31_232 / 20_000 == pytest.approx(1.56, abs=0.005)
+    assert pytest.approx(1.56, abs=0.005) == 31_232 / 20_000
     assert cache.tokens_in(1478 * 16 * 131_072, page_tokens=16) == 23_648 < 29_000
 
 
