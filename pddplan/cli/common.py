@@ -12,6 +12,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from pddplan.optimize.result import PlanResult
+    from pddplan.pdd.context import PlanContext
     from pddplan.scenario.schema import Scenario
 
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, a plan JSON, or a shipped name.")]
@@ -38,6 +40,16 @@ def read_scenario(source: str, overrides: Iterable[str] | None = None, price_sou
         return scenario
     unpriced = [f"sites.{_quoted(site)}.chips[{i}].price_source={price_source}" for site, i, c in scenario.chips() if c.price is None]
     return load_scenario(scenario, unpriced)
+
+
+def planned(source: str, overrides: Iterable[str] | None = None, price_source: str | None = None) -> tuple[PlanContext, PlanResult]:
+    """A scenario with its plan: its fixed counts evaluated, or the best plan found."""
+    from pddplan import api
+    from pddplan.pdd.context import PlanContext
+
+    scenario = read_scenario(source, overrides, price_source)
+    result = api.evaluate(scenario) if scenario.plan is not None else api.optimize(scenario)
+    return PlanContext.from_scenario(scenario), result
 
 
 def _quoted(key: str) -> str:

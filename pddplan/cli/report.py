@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from pddplan.cli.common import ForceOption, PriceSourceOption, SetOption, note, read_scenario
-
-if TYPE_CHECKING:
-    from pddplan.optimize.result import PlanResult
-    from pddplan.pdd.context import PlanContext
+from pddplan.cli.common import ForceOption, PriceSourceOption, SetOption, note, planned
 
 app = typer.Typer()
 OutputOption = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write.")]
@@ -44,12 +40,12 @@ def report(
             Problem("report", f"{len(scenarios)} scenarios", "one scenario, or two to compare", "pddplan report a.json b.json")
         )
     check_target(output, force)
-    planned = [_planned(name, set_, price_source) for name in scenarios]
-    if len(planned) == 1:
-        context, result = planned[0]
+    results = [planned(name, set_, price_source) for name in scenarios]
+    if len(results) == 1:
+        context, result = results[0]
         page = plan_page(report_source(context, result, _command()), lang)
     else:
-        page = compare_page(planned[0], planned[1], _command(), lang)
+        page = compare_page(results[0], results[1], _command(), lang)
     write_atomically(output, render(page), force)
     note(f"wrote {output}")
 
@@ -76,7 +72,7 @@ def export(
 
     if format_ == "xlsx":
         check_target(output, force)
-    context, result = _planned(scenario, set_, price_source)
+    context, result = planned(scenario, set_, price_source)
     source = workbook_source(context, result, _command())
     if format_ == "xlsx":
         write_atomically(output, workbook(source), force)
@@ -88,15 +84,6 @@ def export(
         path = Path(output) / f"{name}.{format_}"
         write_atomically(str(path), table_bytes(frame, format_), force)
         note(f"wrote {path}")
-
-
-def _planned(name: str, set_: list[str] | None, price_source: str | None) -> tuple[PlanContext, PlanResult]:
-    from pddplan import api
-    from pddplan.pdd.context import PlanContext
-
-    scenario = read_scenario(name, set_, price_source)
-    result = api.evaluate(scenario) if scenario.plan is not None else api.optimize(scenario)
-    return PlanContext.from_scenario(scenario), result
 
 
 def _command() -> str:

@@ -7,14 +7,19 @@ Flags of vLLM (``vllm serve``), SGLang (``sglang.launch_server``) and TensorRT-L
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pddplan.errors import InputError, Problem
-from pddplan.pdd.plan import Configuration, PoolResult, Role
+from pddplan.model.memory import engine_preset
+from pddplan.pdd.context import PlanContext
+from pddplan.pdd.plan import Configuration, Evaluation, PoolResult, Role
+from pddplan.roofline.overlay_file import base_engine
 
-KvRole = {"P": "prefill", "RLD": "decode", "MD": "decode"}
+PREFILL_SEQUENCES = 256
+KV_ROLE = {"P": "prefill", "RLD": "decode", "MD": "decode"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,41 @@ class PoolLaunch:
         return shlex.join(self.command)
 
 
+def launch_plan(context: PlanContext, evaluation: Evaluation) -> tuple[PoolLaunch, ...]:
+    """Launch flags of every pool of a plan that has instances. Raises InputError with every pool that has no flags."""
+    problems: list[Problem] = []
+    launches: list[PoolLaunch] = []
+    for result in evaluation.pools:
+        c = result.pool.configuration
+        if not result.pool.instances:
+            continue
+        try:
+            nodes_of = context.stocks[c.site, c.chip][1].node_gpus or context.chips[c.chip].gpus_per_node
+            launches.append(launch_pool(result, _options(context, evaluation, result), nodes_of))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return tuple(launches)
+
+
+def _options(context: PlanContext, evaluation: Evaluation, result: PoolResult) -> ServingOptions:
+    c = result.pool.configuration
+    deployment = context.deployments[c.deployment]
+    given = context.scenario.each_deployment()[c.deployment]
+    mix = deployment.mix
+    longest = given.model.context_max or float((mix.input_tokens + mix.output_tokens).max())
+    fraction = given.engine_options.memory_fraction
+    return ServingOptions(
+        memory_fraction=engine_preset(base_engine(c.engine)).memory_fraction if fraction is None else fraction,
+        context_max=math.ceil(longest),
+        max_sequences=max(1, int(result.batch_max)) if c.role != "P" else given.engine_options.max_sequences or PREFILL_SEQUENCES,
+        chunk_tokens=evaluation.decision.settings.prefill_chunk_tokens,
+        kv_dtype="bf16" if deployment.kv_format == "bf16" else "fp8",
+        draft_tokens=deployment.speculation.draft_tokens if deployment.speculation and c.role != "P" else 0,
+    )
+
+
 def launch_pool(result: PoolResult, options: ServingOptions, gpus_per_node: int) -> PoolLaunch:
     """Flags for the pool's engine.
 
@@ -63,7 +103,8 @@ def launch_pool(result: PoolResult, options: ServingOptions, gpus_per_node: int)
             Problem(name, "is a profiled instance", "launch flags exist for roofline instances; start it as it was when measured")
         )
     builders = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}
-    if configuration.engine not in builders:
+    engine = base_engine(configuration.engine)
+    if engine not in builders:
         raise InputError(
             Problem(
                 f"{name}: engine",
@@ -72,7 +113,7 @@ def launch_pool(result: PoolResult, options: ServingOptions, gpus_per_node: int)
                 "engine: vllm",
             )
         )
-    command, extra = builders[configuration.engine](configuration, options)
+    command, extra = builders[engine](configuration, options)
     return PoolLaunch(
         pool=name,
         role=configuration.role,
@@ -134,7 +175,7 @@ def _vllm(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, obj
     ]
     if o.draft_tokens:
         command += ["--speculative-config", json.dumps({"method": "mtp", "num_speculative_tokens": o.draft_tokens})]
-    if c.role in KvRole:
+    if c.role in KV_ROLE:
         role = {"P": "kv_producer", "RLD": "kv_both", "MD": "kv_consumer"}[c.role]
         command += ["--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": role})]
     return command, {}
@@ -161,8 +202,8 @@ def _sglang(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, o
     if o.draft_tokens:
         command += ["--speculative-algorithm", "EAGLE", "--speculative-num-steps", str(o.draft_tokens)]
         command += ["--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", str(o.draft_tokens + 1)]
-    if c.role in KvRole:
-        command += ["--disaggregation-mode", KvRole[c.role], "--disaggregation-transfer-backend", "mooncake"]
+    if c.role in KV_ROLE:
+        command += ["--disaggregation-mode", KV_ROLE[c.role], "--disaggregation-transfer-backend", "mooncake"]
     return command, {}
 
 
@@ -178,7 +219,7 @@ def _trtllm(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, o
     }
     if o.draft_tokens:
         extra["speculative_config"] = {"decoding_type": "MTP", "num_nextn_predict_layers": o.draft_tokens}
-    if c.role in KvRole:
+    if c.role in KV_ROLE:
         extra["cache_transceiver_config"] = {"backend": "UCX", "max_tokens_in_buffer": o.context_max}
     return command, extra
 
