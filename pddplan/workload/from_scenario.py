@@ -92,29 +92,28 @@ def _parametric(given: words.WorkloadClass, rows: int) -> ClassRows:
     return replace(atoms, notes=notes)
 
 
-def _sessions(given: words.Sessions, rows: int) -> ClassRows:
+def session_laws(given: words.Sessions) -> SessionLaws:
+    """The laws of agent sessions as the workload gives them."""
+
     def or_inf(value: float | None) -> float:
         return math.inf if value is None else value
 
     ttl = or_inf(given.cache_ttl)
-    return session_rows(
-        SessionLaws(
-            turns=length_law(given.turns),
-            first_tokens=length_law(given.first_tokens),
-            growth_tokens=length_law(given.growth_tokens),
-            output_tokens=length_law(given.output_tokens),
-            system_tokens=given.system_tokens,
-            answers_kept=given.answers_kept,
-            think_s=(given.think_time.mean, given.think_time.cv),
-            tool_s=(given.tool_time.mean, given.tool_time.cv),
-            tool_share=given.tool_share,
-            context_max=or_inf(given.context_max),
-            compact_to=given.compact_to,
-            cache_ttl_s=ttl,
-            md_cache_ttl_s=ttl if given.md_cache_ttl is None else given.md_cache_ttl,
-            seed=given.seed,
-        ),
-        rows,
+    return SessionLaws(
+        turns=length_law(given.turns),
+        first_tokens=length_law(given.first_tokens),
+        growth_tokens=length_law(given.growth_tokens),
+        output_tokens=length_law(given.output_tokens),
+        system_tokens=given.system_tokens,
+        answers_kept=given.answers_kept,
+        think_s=(given.think_time.mean, given.think_time.cv),
+        tool_s=(given.tool_time.mean, given.tool_time.cv),
+        tool_share=given.tool_share,
+        context_max=or_inf(given.context_max),
+        compact_to=given.compact_to,
+        cache_ttl_s=ttl,
+        md_cache_ttl_s=ttl if given.md_cache_ttl is None else given.md_cache_ttl,
+        seed=given.seed,
     )
 
 
@@ -259,7 +258,7 @@ def request_mix(workload: words.Workload, *, base_path: Path, ends_locally: Loca
             if given.trace is not None:
                 parts[name] = _trace(place, given.trace, base_path, rate, ends_locally)
             else:
-                parts[name] = _Part(_parametric(given, rows) if given.sessions is None else _sessions(given.sessions, rows))
+                parts[name] = _Part(_parametric(given, rows) if given.sessions is None else session_rows(session_laws(given.sessions), rows))
         except InputError as error:
             problems.extend(error.problems)
         except ValueError as error:
