@@ -45,7 +45,7 @@ def bathtub(
     """
     from pddplan.report.bathtub import bathtub_document, bathtub_lines, bathtub_page
     from pddplan.studies.bathtub import bathtub as study_bathtub
-    from pddplan.studies.bathtub import token_prices
+    from pddplan.studies.money import token_prices
 
     read = read_scenario(scenario, set_, price_source)
     context, decision = _planned(read)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pddplan.economics.cost import CostLine, colocation_per_hour, energy_per_hour, purchase_per_hour
+from pddplan.economics.cost import CostLine, cache_per_hour, colocation_per_hour, energy_per_hour, purchase_per_hour
 from pddplan.errors import InputError, Problem
 from pddplan.hardware import Chip, chip_price, load_prices
 from pddplan.scenario.schema import ChipStock, Cost, Site
+from pddplan.units import GB
 
 GIVEN = "given in the scenario"
 
@@ -28,8 +29,8 @@ def gpu_price(chip: Chip, stock: ChipStock, site: Site, cost: Cost, place: str, 
 
     Chip: rented at the stated price (or the profile price that ``price_source`` names), or bought when the cost basis
     is ``purchase`` or only a purchase price is given: amortised at the cost of capital to the residual. Energy,
-    colocation, hosts and NICs are added when the scenario prices them, whatever the basis: leave them out where the
-    rent includes them. Raises InputError with every price or power that is missing.
+    colocation, hosts, NICs and the site's cache tiers (sized per GPU) are added when the scenario prices them, whatever
+    the basis: leave them out where the rent includes them. Raises InputError with every price or power that is missing.
     """
     problems: list[Problem] = []
     parts: list[CostLine] = []
@@ -54,6 +55,10 @@ def gpu_price(chip: Chip, stock: ChipStock, site: Site, cost: Cost, place: str, 
     for name, price in (("host", None if host is None else host / node_gpus), ("NIC", cost.nic)):
         if price is not None:
             parts.append(CostLine(name, "hosts", _amortised(price, cost), source=GIVEN))
+    for name, tier in site.cache.items():
+        if tier.price is not None:
+            source = f"{tier.capacity / GB:g} GB per GPU"
+            parts.append(CostLine(f"cache tier {name}", "cache", cache_per_hour(tier.capacity, tier.price), source=source))
     if problems:
         raise InputError(problems)
     return GpuPrice(tuple(parts))

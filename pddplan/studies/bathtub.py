@@ -21,10 +21,10 @@ from pddplan.economics.benefit_curve import (
 from pddplan.economics.model_curve import DecodeSide, PrefillSide, largest_batch, model_curve
 from pddplan.economics.tokens import TokenPrices
 from pddplan.errors import InputError, Problem
-from pddplan.hardware import load_prices
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision, Evaluation, Pool, Settings
+from pddplan.studies.money import chosen_deployment, token_prices
 from pddplan.units import GB, HOURS_PER_MONTH, SECONDS_PER_HOUR
 from pddplan.workload.mix import RequestMix
 
@@ -88,7 +88,7 @@ def bathtub(
     prices: what a provider bills and where that comes from (see ``token_prices``, the default). Raises InputError: no token
     prices, no such deployment, or a plan without pools that prefill and decode it.
     """
-    chosen = _deployment(context, deployment)
+    chosen = chosen_deployment(context, deployment)
     mix = chosen.mix
     input_tokens, output_tokens = mix.mean(mix.input_tokens), mix.mean(mix.output_tokens)
     bills, source = prices if prices is not None else token_prices(context, chosen.name)
@@ -139,14 +139,6 @@ def bathtub(
     )
 
 
-def _deployment(context: PlanContext, name: str | None) -> Deployment:
-    if name is None:
-        return next(iter(context.deployments.values()))
-    if name not in context.deployments:
-        raise InputError(Problem("deployment", repr(name), "one of " + ", ".join(context.deployments)))
-    return context.deployments[name]
-
-
 def _pool(decision: Decision, deployment: str, roles: tuple[str, ...]) -> Pool:
     """The largest pool of the deployment in the first of ``roles`` that the plan has."""
     mine = [pool for pool in decision.pools if pool.configuration.deployment == deployment and pool.instances > 0]
@@ -159,36 +151,6 @@ def _pool(decision: Decision, deployment: str, roles: tuple[str, ...]) -> Pool:
 
 def _price(context: PlanContext, pool: Pool) -> float:
     return context.prices_usd_h[pool.configuration.site, pool.configuration.chip]
-
-
-def token_prices(context: PlanContext, deployment: str | None = None, cached_ratio: float | None = None) -> tuple[TokenPrices, str]:
-    """What a provider bills and the source: the scenario's token prices, else the API price published for the model.
-
-    cached_ratio: cached over uncached price, in place of the provider's. Raises InputError where nobody says a price.
-    """
-    stated = context.scenario.token_prices
-    if stated is not None:
-        cached = stated.input if stated.cached is None else stated.cached
-        prices, source = TokenPrices(stated.input, cached, stated.output), "token_prices of the scenario"
-    else:
-        prices, source = _published_prices(_deployment(context, deployment), context.scenario.currency)
-    if cached_ratio is None:
-        return prices, source
-    if not 0 <= cached_ratio < math.inf:
-        raise InputError(Problem("price ratio", f"{cached_ratio}", "cached over uncached price, at least 0", "0.1"))
-    return replace(prices, hit=cached_ratio * prices.miss), f"{source}; cached price set to {cached_ratio:g} of uncached"
-
-
-def _published_prices(deployment: Deployment, currency: str) -> tuple[TokenPrices, str]:
-    name = deployment.spec.name.rsplit("/", 1)[-1].lower()
-    published = load_prices().api_tokens.get(name)
-    if published is not None and currency == "USD":
-        miss, hit, output = published.miss_usd_per_million, published.hit_usd_per_million, published.output_usd_per_million
-        if miss.value is not None and hit.value is not None and output.value is not None:
-            return TokenPrices(miss.value, hit.value, output.value), f"{miss.source} ({miss.date})"
-    example = "token_prices: {input: 0.55 USD/Mtok, cached: 0.14 USD/Mtok, output: 2.19 USD/Mtok}"
-    found = f"the scenario has no token prices, and no API price of {name} is known in {currency}"
-    raise InputError(Problem("token_prices", found, "what a provider bills per million tokens", example))
 
 
 def _other_chunks(settings: Settings) -> Mapping[str, Settings]:

@@ -39,6 +39,14 @@ def test_power_room_hosts_and_nics_are_added_where_they_are_priced() -> None:
     assert price({"price": "2 USD/h"}, cost) == pytest.approx(2 + energy + room + (40_000 / 8 + 1000) / 4 / 8760)
 
 
+def test_a_cache_tier_is_paid_for_by_every_gpu_of_its_site() -> None:
+    tier = {
+        "dram": {"capacity": "500 GB", "bandwidth": "50 GB/s", "price": "0.5 USD/GB/month"},
+        "ssd": {"capacity": "1 TB", "bandwidth": "5 GB/s"},
+    }
+    assert price({"price": "2 USD/h"}, cache=tier) == pytest.approx(2 + 250 / 730)
+
+
 def test_a_sites_own_tariff_and_pue_come_before_the_general_ones() -> None:
     here = price({"price": "2 USD/h"}, {"electricity": "0.08 USD/kWh"}, electricity="0.04 USD/kWh", pue=1.1)
     assert here == pytest.approx(2 + 0.7 * 0.8 * 1.1 * 0.04)

@@ -13,7 +13,8 @@ from pddplan.pdd.fixed_plan import fixed_decision
 from pddplan.report.bathtub import bathtub_document, bathtub_lines, bathtub_page
 from pddplan.report.html import render
 from pddplan.report.json import json_text
-from pddplan.studies.bathtub import BathtubStudy, bathtub, token_prices
+from pddplan.studies.bathtub import BathtubStudy, bathtub
+from pddplan.studies.money import token_prices
 
 SCENARIO = """\
 name: bathtub
