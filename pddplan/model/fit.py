@@ -172,6 +172,8 @@ def fit_notes(model: ModelSpec, result: Waterfall, smallest: Smallest, chip: Chi
                 + (f", ep {other.moe_ep}" if other.moe_ep > 1 else "")
                 + f" = {other.gpus} GPUs"
             )
+        elif smallest.memory_minimum:
+            found.append(f"by memory alone {smallest.memory_minimum} GPUs would do, but no tensor parallelism alone is legal and fits")
         if chosen is None and smallest.alternative is None:
             found.append("no mapping of up to 256 GPUs fits: a shorter context, fewer requests or smaller weights are needed")
     return found

@@ -78,7 +78,9 @@ class Reserves:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """Memory of the fullest GPU, bytes. vision: the vision tower, where there is one. kv_pool: left for KV (negative: missing). kv_needed: of the asked requests.
+    """Memory of the fullest GPU, bytes.
+
+    vision: the vision tower, where there is one. kv_pool: left for KV (negative: missing). kv_needed: of the asked requests.
 
     required: non-KV inside the engine's budget plus kv_needed; available: that budget. shortfall = max(0, required - available).
     """

@@ -293,25 +293,36 @@ def _tp_breaks_blocks(model: ModelSpec, tp: int, spread_experts: bool) -> bool:
 
 
 def legal_parallels(model: ModelSpec, chip: Chip | None, max_gpus: int, *, max_pp: int = 8) -> tuple[Parallel, ...]:
-    """Every legal mapping of one instance on at most ``max_gpus`` GPUs, fewest GPUs first.
+    """Every sensible legal mapping of one instance on at most ``max_gpus`` GPUs, fewest GPUs first.
 
-    tp: any valid width inside the scale-up domain. pp and attention dp: powers of two; dp only for models with experts (a
-    dense model's ranks would be separate instances). Experts are spread over any divisor of tp x dp.
+    tp: any valid width inside the scale-up domain. pp: powers of two. dp, only for models with experts (a dense model's ranks
+    would be separate instances): powers of two with experts over any divisor of tp x dp, or whole domains with experts over
+    all ranks, copied where their number asks for it (at most a quarter more).
     """
-    domain = max_gpus if chip is None or chip.scaleup_domain.value is None else int(chip.scaleup_domain.value)
-    powers = [1 << exponent for exponent in range(max_gpus.bit_length()) if 1 << exponent <= max_gpus]
-    experts = bool(model_experts(model))
-    widths = [tp for tp in _valid_tp(model, _heads_pass, _kv_heads_pass) if tp <= min(domain, max_gpus)]
+    domain = 0 if chip is None or chip.scaleup_domain.value is None else int(chip.scaleup_domain.value)
+    most_pp = min(max_pp, len(model.layers))
     found = []
-    for tp in widths:
-        for dp in powers if experts else [1]:
-            for ep in divisors(tp * dp) if experts else (1,):
-                moe_tp = tp * dp // ep if experts else 1
-                if tp * dp > max_gpus or check(model, Parallel(tp, 1, dp, ep, moe_tp), chip):
-                    continue
-                found += [
-                    Parallel(tp, pp, dp, ep, moe_tp)
-                    for pp in powers
-                    if pp <= max_pp and tp * dp * pp <= max_gpus and pp <= len(model.layers)
-                ]
+    for tp in _valid_tp(model, _heads_pass, _kv_heads_pass):
+        if tp > min(domain or max_gpus, max_gpus):
+            continue
+        for flat in _flat_mappings(model, tp, max_gpus // tp, domain):
+            if not check(model, flat, chip):
+                stages_tried = (1 << exponent for exponent in range(most_pp.bit_length()))
+                found += [replace(flat, pp=pp) for pp in stages_tried if pp <= most_pp and flat.gpus * pp <= max_gpus]
     return tuple(sorted(found, key=lambda p: (p.gpus, p.pp, p.dp, p.tp, -p.moe_ep)))
+
+
+def _flat_mappings(model: ModelSpec, tp: int, most_dp: int, domain: int) -> Iterator[Parallel]:
+    """Mappings without pipeline stages, legal or not."""
+    experts = max(model_experts(model), default=0)
+    if not experts:
+        yield Parallel(tp)
+        return
+    for dp in range(1, most_dp + 1):
+        ranks = tp * dp
+        if dp & (dp - 1) == 0:
+            yield from (Parallel(tp, 1, dp, ep, ranks // ep) for ep in divisors(ranks))
+        elif domain > 1 and ranks % domain == 0:
+            copies = -experts % ranks
+            if copies <= experts // 4:
+                yield Parallel(tp, 1, dp, ranks, 1, copies)

@@ -18,7 +18,7 @@ from pddplan.model.memory import (
     visible_bytes,
     waterfall,
 )
-from pddplan.model.parallel import check
+from pddplan.model.parallel import check, legal_parallels
 from pddplan.model.spec import Parallel
 from pddplan.units import GIB, MIB
 
@@ -169,3 +169,18 @@ def test_a_mapping_for_a_number_of_gpus_is_legal_and_uses_them_all(name, gpus):
     else:
         assert found.gpus == gpus
         assert not check(model, found, chip)
+
+
+@pytest.mark.parametrize(("name", "gpus"), [("deepseek-ai/DeepSeek-V4-Pro", 24), ("sgl-project/DeepSeek-V4-Pro-FP8", 40)])
+def test_the_smallest_instances_of_deepseek_v4_pro_with_attention_dp(name, gpus):
+    """24 H100 with fp4 experts, 40 with fp8."""
+    model, chip = load_model(name), load_chip("h100-sxm")
+    spread = [option for option in legal_parallels(model, chip, 64) if option.tp == option.pp == 1]
+    assert next(option.gpus for option in spread if waterfall(model, H100, option).verdict != "no") == gpus
+
+
+def test_a_vision_tower_takes_memory():
+    model = load_model("Qwen/Qwen3.5-27B")
+    found = waterfall(model, H100, Parallel(2))
+    assert found.vision == pytest.approx(model.vision_params * 2 / 2)
+    assert found.required == pytest.approx(found.weights + found.vision + found.activations + found.framework + found.kv_needed)
