@@ -27,6 +27,14 @@ def load_scenario(source: str | Path | Scenario, overrides: Iterable[str | Overr
     return load.load_scenario(source, load.as_overrides(overrides), _chip_problems, _model_problems)
 
 
+def check(scenario: Scenario) -> None:
+    """Resolve all that a plan needs: chips, models, formats, prices, traffic files. Raises InputError with every problem."""
+    from pddplan.pdd.context import PlanContext
+
+    with located(scenario):
+        PlanContext.from_scenario(scenario)
+
+
 def optimize(scenario: Scenario | str | Path) -> PlanResult:
     """Best plan of a scenario. Raises InputError, InfeasibleError or SolverError."""
     from pddplan.pipeline import plan

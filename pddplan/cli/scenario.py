@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, ScenarioArgument, SetOption, console, note, read_scenario, write_json
+from pddplan.cli.common import (
+    ForceOption,
+    JsonOption,
+    PriceSourceOption,
+    ScenarioArgument,
+    SetOption,
+    console,
+    note,
+    read_scenario,
+    write_json,
+)
 
 app = typer.Typer()
 
@@ -33,19 +43,28 @@ def init(
 
 
 @app.command()
-def validate(scenario: ScenarioArgument, set_: SetOption = None, json_: JsonOption = None, force: ForceOption = False) -> None:
+def validate(
+    scenario: ScenarioArgument,
+    set_: SetOption = None,
+    json_: JsonOption = None,
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
     """Check a scenario file and say every problem at its line.
 
-    Every variant of the scenario is checked too. Values are shown as they were read, in base units.
+    Chips, models, formats, prices and traffic files are resolved as for a plan, and every variant is checked too.
+    Values are shown as they were read, in base units.
 
     Example: pddplan validate my-plan.yaml
     """
+    from pddplan import api
     from pddplan.errors import InputError
     from pddplan.scenario.variants import variants
 
     try:
-        read = read_scenario(scenario, set_)
+        read = read_scenario(scenario, set_, price_source)
         names = [name for name, _ in variants(read)]
+        api.check(read)
     except InputError as error:
         if json_ is not None:
             problems = [{"place": p.place, "found": p.found, "accepted": p.accepted, "example": p.example} for p in error.problems]

@@ -138,3 +138,22 @@ def test_version_is_the_package_version(pddplan: Run) -> None:
     from importlib.metadata import version
 
     assert pddplan("--version").stdout.decode().strip() == f"pddplan {version('pddplan')}"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+@pytest.mark.parametrize("after_s", [0.3, 1.5])
+def test_an_interrupt_leaves_no_half_file_and_one_line(tmp_path: Path, after_s: float) -> None:
+    import signal
+    import time
+
+    command = [sys.executable, "-m", "pddplan", "optimize", "pdd-reference", "--json", "plan.json"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    if process.returncode == 0:
+        pytest.skip("finished before the interrupt")
+    assert list(tmp_path.iterdir()) == []
+    assert process.returncode == 130
+    assert err.decode().splitlines() == ["error: interrupted; files already finished are kept, none is half written"]
