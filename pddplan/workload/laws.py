@@ -120,7 +120,7 @@ class Histogram:
     def quantile(self, level: ArrayLike) -> FloatArray:
         level = np.asarray(level, dtype=np.float64)
         buckets = sorted((b for b in self.buckets if b.share > 0), key=lambda b: b.low)
-        ends = np.cumsum([b.share for b in buckets])
+        ends = np.cumsum([b.share for b in buckets], dtype=np.float64)
         ends /= ends[-1]
         starts = np.concatenate(([0.0], ends[:-1]))
         index = np.minimum(np.searchsorted(ends, level, side="left"), len(buckets) - 1)

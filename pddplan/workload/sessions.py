@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,10 +78,9 @@ def draw_sessions(laws: SessionLaws, turns: int = _TURNS_DRAWN) -> SessionTurns:
     growth = np.maximum(np.rint(draw(laws.growth_tokens, n)), 1)
     growth[turn == 0] = np.maximum(np.rint(draw(laws.first_tokens, sessions)), 1)
     output = np.maximum(np.rint(draw(laws.output_tokens, n)), 1)
-    after_tool = (draw_uniform := rng.permutation((np.arange(n) + 0.5) / n)) < laws.tool_share
+    after_tool = rng.permutation((np.arange(n) + 0.5) / n) < laws.tool_share
     pause = np.where(after_tool, draw(_pause(laws.tool_s), n), draw(_pause(laws.think_s), n))
     pause[turn == 0] = 0.0
-    del draw_uniform
 
     length, uncached, missing = np.empty(n), np.empty(n), np.empty(n)
     system = laws.system_tokens
@@ -115,8 +114,6 @@ def _pause(mean_and_cv: tuple[float, float]) -> QuantileLaw:
 
 def session_rows(laws: SessionLaws, rows: int) -> ClassRows:
     """The turns of sessions as one class of requests: a turn is a request, a session is a task."""
-    from dataclasses import replace
-
     drawn = draw_sessions(laws)
     atoms = reduce_requests(drawn.input_tokens, drawn.uncached_tokens, drawn.md_missing_tokens, drawn.output_tokens, rows=rows)
     turns = np.bincount(drawn.session).astype(np.float64)

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from caches import lru_leading_blocks, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pddplan.workload.prefix_cache import cache_hits, hit_rate_by_blocks, md_sequence, p_sequence
 from pddplan.workload.trace import Trace, runs_from_ids
-from caches import lru_leading_blocks, trace_of
 
 prompts = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=8), min_size=1, max_size=25)
 

@@ -139,7 +139,8 @@ def test_a_misspelt_column_of_a_csv_names_the_columns_there_are(tmp_path):
 
 
 def test_columns_of_burstgpt_are_known(tmp_path):
-    text = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,10,2,12,API log\n"
+    text = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    text += "5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,10,2,12,API log\n"
     trace = read_trace(write(tmp_path, text, "trace.csv"))
     assert (trace.time_s.tolist(), trace.input_tokens.tolist(), trace.output_tokens.tolist()) == ([0.0, 40.0], [472, 10], [18, 2])
 
@@ -198,7 +199,7 @@ def test_windows_line_ends_and_byte_order_marks_are_read(tmp_path, newline, mark
 
 def test_a_line_that_is_no_utf8_is_named(tmp_path):
     path = write(tmp_path, lines(row(0)).encode() + b"\xff\xfe{}\n")
-    with pytest.raises(InputError, match="trace.jsonl:2: the line is not UTF-8"):
+    with pytest.raises(InputError, match=r"trace.jsonl:2: the line is not UTF-8"):
         read_trace(path)
 
 

@@ -1,0 +1,77 @@
+"""Agent sessions by laws: the recursion of contexts and hits, and its limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pddplan.workload.laws import Fixed, LogNormal, Quantiles
+from pddplan.workload.sessions import SessionLaws, draw_sessions, session_rows
+
+PLAIN = SessionLaws(Fixed(5), Fixed(1000), Fixed(300), Fixed(100), system_tokens=2000)
+
+
+def test_fixed_laws_give_the_recursion_by_hand():
+    """L_k = 2000 + 1000 + (k - 1) (300 + 100); P lacks the answer and the growth, MD only the growth."""
+    drawn = draw_sessions(PLAIN, turns=50)
+    for k in range(5):
+        at = drawn.turn == k
+        assert set(drawn.input_tokens[at]) == {3000 + 400 * k}
+        assert set(drawn.uncached_tokens[at]) == {1000 if k == 0 else 400}
+        assert set(drawn.md_missing_tokens[at]) == {1000 if k == 0 else 300}
+        assert set(drawn.output_tokens[at]) == {100}
+
+
+def test_answers_that_are_dropped_from_the_context_help_nobody():
+    drawn = draw_sessions(replace(PLAIN, answers_kept=False), turns=50)
+    assert set(drawn.input_tokens[drawn.turn == 4]) == {3000 + 4 * 300}
+    assert np.array_equal(drawn.uncached_tokens, drawn.md_missing_tokens)
+
+
+def test_a_cache_that_forgets_between_turns_keeps_only_the_system_prefix():
+    drawn = draw_sessions(replace(PLAIN, think_s=(60, 0), cache_ttl_s=59, md_cache_ttl_s=math.inf), turns=50)
+    assert np.array_equal(drawn.uncached_tokens, drawn.input_tokens - 2000)
+    assert set(drawn.md_missing_tokens[drawn.turn > 0]) == {300}
+
+
+def test_a_context_over_its_limit_is_compacted_and_computed_again():
+    drawn = draw_sessions(replace(PLAIN, context_max=4000, compact_to=0.5), turns=50)
+    assert drawn.input_tokens.max() <= 4000
+    at = drawn.turn == 3  # 3000, 3400, 3800, then 4200 would pass 4000: 2000 + 0.5 x 2000 + 300
+    assert set(drawn.input_tokens[at]) == {3300}
+    assert set(drawn.uncached_tokens[at]) == {1300}
+
+
+def test_pauses_have_their_mean_and_their_share_of_tools():
+    drawn = draw_sessions(replace(PLAIN, think_s=(60, 1), tool_s=(5, 0.5), tool_share=0.75), turns=40_000)
+    later = drawn.turn > 0
+    assert drawn.after_tool.mean() == pytest.approx(0.75, abs=0.001)
+    assert drawn.pause_s[later & drawn.after_tool].mean() == pytest.approx(5, rel=0.02)
+    assert drawn.pause_s[later & ~drawn.after_tool].mean() == pytest.approx(60, rel=0.03)
+
+
+@settings(max_examples=15, deadline=None)
+@given(turns=st.integers(1, 60), growth=st.floats(1, 5000), kept=st.booleans(), ttl=st.floats(1, 500))
+def test_nobody_lacks_more_than_the_prompt_and_md_never_more_than_p_when_it_forgets_no_sooner(turns, growth, kept, ttl):
+    laws = replace(PLAIN, turns=Fixed(turns), growth_tokens=LogNormal(math.log(growth), 1), answers_kept=kept, think_s=(60, 1))
+    drawn = draw_sessions(replace(laws, cache_ttl_s=ttl, md_cache_ttl_s=ttl), turns=500)
+    assert np.all((drawn.uncached_tokens >= 1) & (drawn.uncached_tokens <= drawn.input_tokens))
+    assert np.all((drawn.md_missing_tokens >= 0) & (drawn.md_missing_tokens <= drawn.uncached_tokens))
+
+
+def test_rows_of_sessions_carry_their_task_and_keep_their_means():
+    laws = replace(PLAIN, turns=Quantiles((0, 0.5, 1), (1, 20, 100)), growth_tokens=LogNormal(6.5, 1.2), tool_s=(4, 1), tool_share=0.5)
+    rows, drawn = session_rows(laws, 3000), draw_sessions(laws)
+    assert rows.weight.size <= 3000
+    assert rows.weight @ rows.input_tokens == pytest.approx(drawn.input_tokens.mean(), rel=2e-3)
+    assert rows.weight @ rows.uncached_tokens == pytest.approx(drawn.uncached_tokens.mean(), rel=2e-3)
+    assert rows.turns_per_task == pytest.approx(0.5 * 10.5 + 0.5 * 60, rel=0.02)
+    assert rows.task_turns.mean() == pytest.approx(rows.turns_per_task, rel=0.02)
+    assert rows.pause_s_per_turn == pytest.approx(2.0, rel=0.05)
+    again = session_rows(laws, 3000)
+    assert np.array_equal(rows.uncached_tokens, again.uncached_tokens)
