@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 def load_scenario(source: str | Path | Scenario, overrides: Iterable[str | Override] | Mapping[str, Any] = ()) -> Scenario:
     """Read a scenario file, a plan JSON or a shipped name, with values changed by path. Raises InputError with every problem."""
-    return load.load_scenario(source, load.as_overrides(overrides), _chip_problems, _model_problems)
+    checks = {"chip": _chip_problems, "model": _model_problems, "engine": _engine_problems}
+    return load.load_scenario(source, load.as_overrides(overrides), checks)
 
 
 def check(scenario: Scenario) -> None:
@@ -82,6 +83,12 @@ def _model_problems(name: str, base: Path) -> tuple[Problem, ...]:
     from pddplan.model.catalog import load_model
 
     return _problems(lambda: load_model(str(base / name) if name.endswith(".json") else name))
+
+
+def _engine_problems(name: str, base: Path) -> tuple[Problem, ...]:
+    from pddplan.roofline.overlay_file import read_overlay
+
+    return _problems(lambda: read_overlay(name))
 
 
 def _problems(look_up: Any) -> tuple[Problem, ...]:

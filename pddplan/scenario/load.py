@@ -47,12 +47,11 @@ def find_scenario(source: str | Path) -> Path:
 def load_scenario(
     source: str | Path | Scenario,
     overrides: Iterable[str | Override] = (),
-    chip_check: NameCheck | None = None,
-    model_check: NameCheck | None = None,
+    checks: Mapping[str, NameCheck] | None = None,
 ) -> Scenario:
     """Read, override and validate a scenario (or the plan JSON of an earlier run).
 
-    chip_check, model_check: say whether names are known, so that unknown ones stand in the same list as all else.
+    checks: by kind (chip, model, engine), say whether names are known, so that unknown ones stand in the same list as all else.
     Raises InputError with every problem found.
     """
     if isinstance(source, Scenario):
@@ -62,7 +61,7 @@ def load_scenario(
         document, base = parse_document(read_bytes(path, str(path)), str(path)), path.parent
         document = scenario_of_plan(document)
     document, labels = with_overrides(document, overrides)
-    return _validated(document, labels, base, chip_check, model_check)
+    return _validated(document, labels, base, checks or {})
 
 
 def as_overrides(overrides: Iterable[str | Override] | Mapping[str, Any]) -> list[str | Override]:
@@ -90,8 +89,7 @@ def _validated(
     document: Document,
     labels: Mapping[KeyPath, str],
     base: Path,
-    chip_check: NameCheck | None,
-    model_check: NameCheck | None,
+    checks: Mapping[str, NameCheck],
 ) -> Scenario:
     def place(path: KeyPath) -> str:
         own = [label for changed, label in labels.items() if path[: len(changed)] == changed]
@@ -108,9 +106,9 @@ def _validated(
         problems.append(Problem(document.file, "is nested too deeply", "a scenario needs far fewer levels"))
     if scenario is not None:
         problems += cross_checks(scenario, place)
-    for kind, check in (("chip", chip_check), ("model", model_check)):
+    for kind, check in checks.items():
         for path, name in _names(document.value, kind):
-            for problem in check(name, base) if check else ():
+            for problem in check(name, base):
                 problems.append(Problem(place(path), problem.found, problem.accepted, problem.example))
     if problems or scenario is None:
         raise InputError(problems)
@@ -119,22 +117,26 @@ def _validated(
     return scenario
 
 
+_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "chip": (("sites", "*", "chips", "*", "chip"),),
+    "model": (("model", "name"), ("deployments", "*", "model", "name")),
+    "engine": (("engine",), ("deployments", "*", "engine"), ("sites", "*", "chips", "*", "engine")),
+}
+
+
 def _names(data: Mapping[str, Any], kind: str) -> Iterator[tuple[KeyPath, str]]:
-    """(path, text) of each chip or model name in raw data, whether or not the rest of it is valid."""
+    """(path, text) of each name of a kind in raw data, whether or not the rest of it is valid."""
+    for pattern in _NAMES[kind]:
+        yield from _matches(data, pattern, ())
 
-    def named(path: KeyPath, holder: Any, key: str) -> Iterator[tuple[KeyPath, str]]:
-        if isinstance(holder, dict) and isinstance(holder.get(key), str):
-            yield (*path, key), holder[key]
 
-    if kind == "model":
-        yield from named(("model",), data.get("model"), "name")
-        deployments = data.get("deployments")
-        for name, deployment in (deployments if isinstance(deployments, dict) else {}).items():
-            if isinstance(deployment, dict):
-                yield from named(("deployments", name, "model"), deployment.get("model"), "name")
+def _matches(node: Any, pattern: tuple[str, ...], path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if not pattern:
+        if isinstance(node, str):
+            yield path, node
         return
-    sites = data.get("sites")
-    for name, site in (sites if isinstance(sites, dict) else {}).items():
-        chips = site.get("chips") if isinstance(site, dict) else None
-        for index, entry in enumerate(chips if isinstance(chips, list) else ()):
-            yield from named(("sites", name, "chips", index), entry, "chip")
+    head, rest = pattern[0], pattern[1:]
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, inner in items:
+        if head in ("*", key):
+            yield from _matches(inner, rest, (*path, key))

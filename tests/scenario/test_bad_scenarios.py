@@ -55,6 +55,7 @@ def problems_of(path: Path, overrides: tuple[str, ...] = ()) -> tuple[Problem, .
             "unknown key",
             "did you mean 'prefill_chunk'?",
         ),
+        ("engine: vllm", "engine: vlm", 3, "engine", "'vlm'", "vllm"),
         ("engine: vllm", "engine: vllm\npolicy: 3", 4, "policy", "3", "a mapping"),
     ],
 )
