@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,10 +78,11 @@ def write_json(document: Mapping[str, Any], target: str, force: bool = False) ->
 
 
 def console() -> Console:
-    """Console of the result on stdout: as wide as the terminal (100 when piped), colour only on a terminal without NO_COLOR."""
+    """Console of the result on stdout: as wide as the terminal (COLUMNS, or 100, when piped); colour only on a terminal without NO_COLOR."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    own_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(highlight=False, width=None if own_width else 100)
 
 
 def note(text: str) -> None:

@@ -62,7 +62,7 @@ def show_comparison(console: Console, compared: Compared, money: str) -> None:
         values = [getattr(m, name) for m in metrics]
         changes = [relative(m, metrics[0]).get(name) for m in metrics]
         cells = [
-            form(value) if index == 0 or change is None else f"{form(value)} ({signed_percent(change)})"
+            form(value) if index == 0 or change is None else f"{form(value)} ({100 * change:+.1f} %)"
             for index, (value, change) in enumerate(zip(values, changes, strict=True))
         ]
         table.add_row(label, *cells)

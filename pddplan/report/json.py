@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -141,7 +142,8 @@ def _link(result: LinkResult) -> dict[str, Any]:
 def relative(metrics: Metrics, base: Metrics) -> dict[str, float]:
     """Each metric relative to the base's, minus 1 (0.278 is 27.8 % more); metrics without a base value are left out."""
     mine, theirs = asdict(metrics), asdict(base)
-    return {name: mine[name] / theirs[name] - 1 for name in mine if mine[name] is not None and theirs[name]}
+    changes = {name: mine[name] / theirs[name] - 1 for name in mine if mine[name] is not None and theirs[name]}
+    return {name: change for name, change in changes.items() if math.isfinite(change)}
 
 
 def infeasible_document(error: InfeasibleError, scenario: Scenario) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def test_cases_stand_side_by_side_relative_to_the_first(tmp_path: Path, capsys: 
     assert half["metrics"]["goodput_rps"] <= 5
     assert dear["relative"]["cost_usd_per_h"] == pytest.approx(1)
     assert run(args) == 0
-    assert "(+100 %)" in capsys.readouterr().out
+    assert "(+100.0 %)" in capsys.readouterr().out
 
 
 def test_the_published_cost_table_comes_out_of_counts_and_prices(capsys: Capture) -> None:
