@@ -78,7 +78,7 @@ def write_json(document: Mapping[str, Any], target: str, force: bool = False) ->
 
 
 def console() -> Console:
-    """Console of the result on stdout: as wide as the terminal (COLUMNS, or 100, when piped); colour only on a terminal without NO_COLOR."""
+    """Console of the result on stdout: as wide as the terminal (COLUMNS or 100 when piped), colour only on a terminal without NO_COLOR."""
     from rich.console import Console
 
     own_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()

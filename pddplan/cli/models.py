@@ -64,7 +64,8 @@ def list_models(
             return
     from rich.table import Column, Table
 
-    table = Table(Column("model", no_wrap=True), "params (B)", "active (B)", "weights (GB)", "KV format", "KV B/token", "KV MB/request", box=None, pad_edge=False)
+    headers = ("params (B)", "active (B)", "weights (GB)", "KV format", "KV B/token", "KV MB/request")
+    table = Table(Column("model", no_wrap=True), *headers, box=None, pad_edge=False)
     for row in rows:
         table.add_row(
             row["name"], f"{row['params'] / 1e9:.2f}", f"{row['params_active'] / 1e9:.2f}", f"{row['weight_bytes'] / 1e9:.1f}",
