@@ -90,8 +90,8 @@ class SingularPoint:
 
 @dataclass(frozen=True)
 class Classification:
-    """``term``: what makes the curve what it is. underlying: its class with tails packed. valley: the deepest dip of the packed
-    curve, also where it is too shallow to be called a valley; None where there is none of 0.1 %."""
+    """``term``: what makes the curve what it is. underlying: its class without teeth (tails packed). valley: the deepest dip of
+    that smooth curve, also where it is too shallow to be called a valley; None where there is none of 0.1 %."""
 
     shape: Shape
     term: str
@@ -112,15 +112,16 @@ def classify(curve: BenefitCurve, noticeable: float = NOTICEABLE_DIP) -> Classif
     """
     if curve.hit_rate.size < 3:
         raise InputError(Problem("hit rates", f"{curve.hit_rate.size} points", "at least 3", "101"))
-    packed = curve.without(TAIL) if TAIL in curve.terms else curve
-    dips = _dips(packed.benefit, noticeable)
-    underlying: Shape = "valley" if dips else "rising" if packed.benefit[-1] >= packed.benefit[0] else "falling"
-    valley = _valley(packed) if _dips(packed.benefit, SMALLEST_DIP) else None
-    if TAIL in curve.terms and _largest_tooth(curve) >= NOTICEABLE_TOOTH:
+    toothed = TAIL in curve.terms and _largest_tooth(curve) >= NOTICEABLE_TOOTH
+    smooth = curve.without(TAIL) if toothed else curve
+    dips = _dips(smooth.benefit, noticeable)
+    underlying: Shape = "valley" if dips else "rising" if smooth.benefit[-1] >= smooth.benefit[0] else "falling"
+    valley = _valley(smooth) if _dips(smooth.benefit, SMALLEST_DIP) else None
+    if toothed:
         return Classification("sawtooth", TAIL, valley, underlying)
     if len(dips) > 1:
-        return Classification("sawtooth", _bending_term(packed, noticeable), valley, underlying)
-    term = _bending_term(packed, noticeable) if dips else _slope_term(packed, underlying)
+        return Classification("sawtooth", _bending_term(smooth, noticeable), valley, underlying)
+    term = _bending_term(smooth, noticeable) if dips else _slope_term(smooth, underlying)
     return Classification(underlying, term, valley, underlying)
 
 

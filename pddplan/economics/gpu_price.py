@@ -76,11 +76,14 @@ def _chip_part(chip: Chip, stock: ChipStock, cost: Cost, place: str, currency: s
         return CostLine("purchase", "chips", _amortised(stock.purchase, cost), source=GIVEN)
     if stock.price_source is not None:
         named = chip_price(chip, stock.price_source)
-        amount = named.amount * _exchange(named.currency, currency, f"{place}.price_source")
+        rate = _exchange(named.currency, currency, f"{place}.price_source")
+        amount, source = named.amount * rate, named.provenance.source
+        if rate != 1.0:
+            source += f"; {rate:.4g} {currency} per {named.currency} by the price book"
         if named.basis == "purchase":
-            return CostLine("purchase", "chips", _amortised(amount, cost), source=named.provenance.source)
+            return CostLine("purchase", "chips", _amortised(amount, cost), source=source)
         if cost.basis == "rent":
-            return CostLine("rent", "chips", amount, source=named.provenance.source)
+            return CostLine("rent", "chips", amount, source=source)
     known = ", ".join(chip.prices) or "none"
     if cost.basis == "purchase":
         found = f"{chip.slug} has no purchase price, and the cost basis is purchase"
