@@ -117,6 +117,13 @@ def session_laws(given: words.Sessions) -> SessionLaws:
     )
 
 
+def _sessions(given: words.Sessions, rows: int, rate_per_s: float | None) -> ClassRows:
+    atoms = session_rows(session_laws(given), rows)
+    assert atoms.md_curve is not None
+    assert rate_per_s is not None
+    return replace(atoms, md_curve=atoms.md_curve.at_rate(rate_per_s))
+
+
 def load_trace(given: words.Trace, base_path: Path) -> Trace:
     """The file of a scenario's trace, read once while it does not change. Raises InputError as ``read_trace`` does."""
     path = base_path / Path(given.file).expanduser()
@@ -258,7 +265,7 @@ def request_mix(workload: words.Workload, *, base_path: Path, ends_locally: Loca
             if given.trace is not None:
                 parts[name] = _trace(place, given.trace, base_path, rate, ends_locally)
             else:
-                parts[name] = _Part(_parametric(given, rows) if given.sessions is None else session_rows(session_laws(given.sessions), rows))
+                parts[name] = _Part(_parametric(given, rows) if given.sessions is None else _sessions(given.sessions, rows, rate))
         except InputError as error:
             problems.extend(error.problems)
         except ValueError as error:

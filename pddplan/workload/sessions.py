@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pddplan.workload.hit_curve import HitCurve
 from pddplan.workload.laws import LogNormal, QuantileLaw, lognormal_parameters
 from pddplan.workload.mix import ClassRows
 from pddplan.workload.reduction import reduce_requests
@@ -112,8 +113,35 @@ def _pause(mean_and_cv: tuple[float, float]) -> QuantileLaw:
     return LogNormal(mu, sigma)
 
 
+def md_session_curve(laws: SessionLaws) -> HitCurve:
+    """Hit rate at MD over the capacity of its cache, for sessions that bring 1 request/s (``at_rate`` for another).
+
+    The cache of many sessions forgets after one idle time T (see ``prefix_cache.cache_hits``). A turn leaves L_k + O_k tokens
+    behind; those that the next turn reads stay for min(pause, T), the others for T. Answers take no time here, and the one
+    copy of the system prefix no room.
+    """
+    drawn = draw_sessions(replace(laws, md_cache_ttl_s=math.inf))
+    system = laws.system_tokens
+    follows = np.append(drawn.turn[1:] > 0, False)
+    next_pause = np.where(follows, np.append(drawn.pause_s[1:], 0.0), np.inf)
+    next_hit = np.where(follows, np.append((drawn.input_tokens - drawn.md_missing_tokens - system)[1:], 0.0), 0.0)
+    kept = drawn.input_tokens + drawn.output_tokens - system
+    borne = drawn.pause_s[(drawn.turn > 0) & (drawn.pause_s <= laws.md_cache_ttl_s)]
+    idle = np.unique(np.quantile(borne, np.linspace(0, 1, 129))) if borne.size else np.zeros(1)
+    order = np.argsort(next_pause, kind="stable")
+    pause, hit = next_pause[order], next_hit[order]
+    within = np.searchsorted(pause, idle, side="right")
+    hit_sum = np.concatenate(([0.0], np.cumsum(hit)))
+    waited = np.concatenate(([0.0], np.cumsum(hit * np.where(hit > 0, pause, 0.0))))
+    token_seconds = waited[within] + (kept.sum() - hit_sum[within]) * idle
+    n, total = drawn.turn.size, float(drawn.input_tokens.sum())
+    capacity = np.concatenate(([0.0], token_seconds / n))
+    rates = np.concatenate(([0.0], (n * system + hit_sum[within]) / total))
+    return HitCurve(capacity, rates, np.concatenate(([0.0], idle)))
+
+
 def session_rows(laws: SessionLaws, rows: int) -> ClassRows:
-    """The turns of sessions as one class of requests: a turn is a request, a session is a task."""
+    """The turns of sessions as one class of requests: a turn is a request, a session is a task. Its curve is for 1 request/s."""
     drawn = draw_sessions(laws)
     atoms = reduce_requests(drawn.input_tokens, drawn.uncached_tokens, drawn.md_missing_tokens, drawn.output_tokens, rows=rows)
     turns = np.bincount(drawn.session).astype(np.float64)
@@ -122,5 +150,6 @@ def session_rows(laws: SessionLaws, rows: int) -> ClassRows:
         atoms,
         turns_per_task=float(turns.mean()),
         task_turns=quantiles,
+        md_curve=md_session_curve(laws),
         pause_s_per_turn=float(np.where(drawn.after_tool, drawn.pause_s, 0.0).mean()),
     )

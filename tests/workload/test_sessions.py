@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pddplan.workload.laws import Fixed, LogNormal, Quantiles
-from pddplan.workload.sessions import SessionLaws, draw_sessions, session_rows
+from pddplan.workload.prefix_cache import cache_hits, md_sequence
+from pddplan.workload.sessions import SessionLaws, draw_sessions, md_session_curve, session_rows
+from pddplan.workload.trace import Trace, runs_from_ids
 
 PLAIN = SessionLaws(Fixed(5), Fixed(1000), Fixed(300), Fixed(100), system_tokens=2000)
 
@@ -75,3 +77,45 @@ def test_rows_of_sessions_carry_their_task_and_keep_their_means():
     assert rows.pause_s_per_turn == pytest.approx(2.0, rel=0.05)
     again = session_rows(laws, 3000)
     assert np.array_equal(rows.uncached_tokens, again.uncached_tokens)
+
+
+def test_the_curve_of_md_agrees_with_a_cache_over_the_blocks_of_such_sessions():
+    """The same sessions as a trace of one-token blocks, whose answers the next turn shows, through the compiled pass."""
+    laws = replace(
+        PLAIN, turns=Quantiles((0, 1), (1, 12)), first_tokens=Fixed(20), growth_tokens=LogNormal(2.0, 0.7), output_tokens=Fixed(5),
+        system_tokens=0, think_s=(40, 1),
+    )  # fmt: skip
+    drawn = draw_sessions(laws, turns=60_000)
+    start = np.zeros(drawn.turn.size)
+    ids, now = [], 0.0
+    base = 0
+    for i in range(drawn.turn.size):
+        if drawn.turn[i] == 0:
+            base += 2000
+        now = 0.0 if drawn.turn[i] == 0 else now + drawn.pause_s[i]
+        start[i] = now
+        ids.append(np.arange(base, base + int(drawn.input_tokens[i])))
+    per_request = np.array([row.size for row in ids])
+    runs = runs_from_ids(np.concatenate(ids), per_request)
+    trace = Trace(
+        "drawn", "sessions", start, per_request, drawn.output_tokens.astype(np.int64), runs, 1, drawn.session, session_times=True
+    )
+    exact = cache_hits(md_sequence(trace), rate_per_s=1.0).curve
+    curve = md_session_curve(laws)
+    assert curve.highest == pytest.approx(exact.highest, abs=1e-3)
+    for share in (0.1, 0.3, 0.6, 0.9, 0.99):
+        assert curve.capacity_for(share * curve.highest) == pytest.approx(exact.capacity_for(share * curve.highest), rel=0.04)
+
+
+def test_the_curve_of_md_ends_where_its_cache_forgets():
+    laws = replace(PLAIN, think_s=(60, 1), md_cache_ttl_s=30.0)
+    drawn = draw_sessions(laws)
+    assert md_session_curve(laws).highest == pytest.approx(1 - drawn.md_missing_tokens.sum() / drawn.input_tokens.sum(), abs=2e-3)
+
+
+@pytest.mark.parametrize("laws", [replace(PLAIN, turns=Fixed(1)), replace(PLAIN, think_s=(60, 0), md_cache_ttl_s=1.0)])
+def test_sessions_without_reuse_hit_the_system_prefix_alone(laws):
+    drawn = draw_sessions(laws)
+    rows = session_rows(laws, 500)
+    assert set(drawn.input_tokens - drawn.md_missing_tokens) == {2000}
+    assert rows.md_curve.highest == pytest.approx(2000 / drawn.input_tokens.mean())
