@@ -191,6 +191,7 @@ def _streams(
                 direct=True,
                 served=stable,
                 starts=stable,
+                paces=stable,
                 flow=-1,
                 atom=np.nonzero(pick)[0],
             )

@@ -32,7 +32,7 @@ def fixed_decision(context: PlanContext, plan: FixedPlan | None = None, *, place
             Problem("plan", "the scenario fixes no counts", "a plan with pools", "plan: {pools: [{site: A, role: P, ...}]}")
         )
     pools = tuple(
-        Pool(_configuration(context, count, f"{place}.pools[{i}]"), count.instances) for i, count in enumerate(plan.pools)
+        Pool(configuration_of(context, count, f"{place}.pools[{i}]"), count.instances) for i, count in enumerate(plan.pools)
     )
     links = tuple(
         LinkPlan(name, *context.lines[name].between, circuits, context.lines[name].circuit_bytes_per_s)
@@ -42,7 +42,8 @@ def fixed_decision(context: PlanContext, plan: FixedPlan | None = None, *, place
     return choose_settings(context, Decision(pools, links, context.settings(deployment)))
 
 
-def _configuration(context: PlanContext, count: PoolCount, place: str) -> Configuration:
+def configuration_of(context: PlanContext, count: PoolCount, place: str) -> Configuration:
+    """What one instance of a written pool is. Raises InputError for a chip or profile that the site does not have."""
     chip = load_chip(count.chip, context.scenario.base)
     if (count.site, chip.slug) not in context.stocks:
         raise InputError(Problem(f"{place}.chip", f"site {count.site} has no {chip.slug}", "a chip of that site"))

@@ -28,7 +28,7 @@ class Stream:
 
     ttft_s: without waits. base_s: first to last token without what MD's state decides; md_gaps: gaps of MD's pace after it. gaps: O - 1.
     stall_s: of the handoff (0: none). queue_cdf: wait before prefill; place_cdf: wait for a place that delays the first token (RLD's, or
-    MD's without relay). md: MD's state, None where MD is not visited. starts, served: False where the way to the first, to the last
+    MD's without relay). md: MD's state, None where MD is not visited. starts, paces, served: False where the way to the first, to the last
     token is
     overloaded. flow, atom: where the atoms come from (aggregated pools: flow -1, rows of the mix).
     """
@@ -49,6 +49,7 @@ class Stream:
     direct: bool
     served: bool
     starts: bool
+    paces: bool
     flow: int
     atom: NDArray[np.int64]
 
@@ -81,7 +82,7 @@ def streams_of(state: SteadyState) -> tuple[Stream, ...]:
                 base, md_gaps, stall = np.zeros(row.size), gaps, np.zeros(row.size)
                 place, step = md_place(md), 0.0
                 starts = p.stable and line_ok and md.stable
-                served = starts
+                served, paces = starts, md.stable
             else:
                 assert rld is not None
                 ttft = start + flow.hop_s[row] + rld.step_mean_s
@@ -94,7 +95,8 @@ def streams_of(state: SteadyState) -> tuple[Stream, ...]:
                 place, step = md_place(rld), rld.step_mean_s
                 uses_md = md if name == "P-RLD-MD" else None
                 starts = p.stable and rld.stable
-                served = starts and (uses_md is None or (md.stable and line_ok))
+                paces = rld.stable and (uses_md is None or (md.stable and line_ok))
+                served = starts and paces
             for index in np.unique(classes[mask]):
                 pick = mask & (classes == index) & (atoms.weight > 0.0)
                 if not pick.any():
@@ -117,6 +119,7 @@ def streams_of(state: SteadyState) -> tuple[Stream, ...]:
                         direct=direct,
                         served=served,
                         starts=starts,
+                        paces=paces,
                         flow=number,
                         atom=np.nonzero(pick)[0],
                     )
@@ -157,7 +160,7 @@ def ttft_cdf(stream: Stream) -> FloatArray:
 def tpot_cdf(stream: Stream) -> FloatArray:
     """P(TPOT <= t) x mass of requests with more than one token, on GRID."""
     several = stream.gaps > 0.0
-    if not stream.served or not several.any():
+    if not stream.paces or not several.any():
         return GRID.never()
     token, wait, probability = _nodes(stream)
     gaps, weight = stream.gaps[several], stream.weight[several]
@@ -188,7 +191,7 @@ def stall_cdf(stream: Stream) -> FloatArray:
     Gaps: a decode step; the handoff with MD's wait for a place; and, where others hand over meanwhile, a step behind an extend.
     """
     several = stream.gaps > 0.0
-    if not stream.served or not several.any():
+    if not stream.paces or not several.any():
         return GRID.never()
     token, wait, probability = _nodes(stream)
     weight = stream.weight[several]

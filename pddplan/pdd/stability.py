@@ -29,6 +29,7 @@ VARIANTS: tuple[Variant, ...] = ("P-RLD", "PDD", "PDD with filter")
 SESSIONS = 4000
 TURNS = 60
 SEED = 20260731
+PACE_ROUNDS = 4
 DEPTHS = 12
 """Local turns in a row that the closed form follows; deeper ones are like the last."""
 
@@ -37,7 +38,8 @@ def stale_share(s: ArrayLike, p: ArrayLike) -> FloatArray:
     """Share of stale turns in the long run, x = s / (s + 1 - p): from fresh a turn ends locally with probability s, from stale with p."""
     entering, staying = np.asarray(s, dtype=np.float64), np.asarray(p, dtype=np.float64)
     down = entering + 1.0 - staying
-    return np.asarray(np.divide(entering, down, out=np.ones(np.broadcast(entering, staying).shape), where=down > 0.0))
+    share = np.divide(entering, down, out=np.ones(np.broadcast(entering, staying).shape), where=down > 0.0)
+    return np.asarray(np.minimum(share, 1.0))
 
 
 def stale_turns_without_healing(q: float, turns: int) -> float:
@@ -88,9 +90,21 @@ def feedback(context: PlanContext, decision: Decision, state: SteadyState | None
     if flow is None or decision.settings.relay_threshold_s is None:
         return None
     rules = _Rules.of(context, decision, solved, flow, _own_variant(flow))
-    mix = flow.deployment.mix
+    fresh_load = solved.relay[flow.rld].utilisation if flow.rld is not None else 0.0
+    found = _settled(rules)
+    for _ in range(PACE_ROUNDS):
+        slower = rules.slowed(found.rld_utilisation, fresh_load)
+        if slower.token_s <= rules.token_s * 1.001:
+            break
+        found = _settled(slower)
+    return found
+
+
+def _settled(rules: _Rules) -> Feedback:
+    """Long-run shares of fresh and stale turns, by the chain of local turns in a row (each depth with its mean lag)."""
+    mix = rules.flow.deployment.mix
     rows = np.arange(mix.rows)
-    weight = flow.share / flow.share.sum()
+    weight = rules.flow.share / rules.flow.share.sum()
     shares, local_given, holds = [1.0], [], []
     lag = 0.0
     for _ in range(DEPTHS):
@@ -116,7 +130,7 @@ def feedback(context: PlanContext, decision: Decision, state: SteadyState | None
     p = float(depth[1:] @ np.array(local_given[1:])) / stale if stale > 0.0 else 0.0
     hold_stale = float(depth[1:] @ np.array(holds[1:])) / stale if stale > 0.0 else holds[0]
     load = rules.utilisation(float(depth @ np.array(holds)))
-    return Feedback(s, p, stale, load, _largest_share(rules, holds[0], hold_stale, p))
+    return Feedback(s, min(p, 1.0), min(stale, 1.0), load, _largest_share(rules, holds[0], hold_stale, min(p, 1.0)))
 
 
 def is_stable(context: PlanContext, decision: Decision, state: SteadyState | None = None) -> bool:
@@ -230,6 +244,14 @@ class _Rules:
         )
         return _Turn(local, hold, sent, behind)
 
+    def slowed(self, load: float, from_load: float) -> _Rules:
+        """The rules with RLD's pace at ``load`` in place of the one at ``from_load``: steps lengthen with the batch."""
+        if self.table.batch_max < 1:
+            return self
+        batches = np.arange(1, self.table.batch_max + 1)
+        now, before = (float(np.interp(min(x, 1.0) * self.table.batch_max, batches, self.table.step_s)) for x in (load, from_load))
+        return replace(self, token_s=self.token_s * max(now / before, 1.0))
+
     def utilisation(self, hold_s: float) -> float:
         """RLD load at a mean residence per request."""
         return self.rate_per_s * hold_s / self.places if self.places > 0 else math.inf
@@ -254,6 +276,8 @@ def _trajectory(rules: _Rules, turns: int) -> Trajectory:
     lag = np.zeros(SESSIONS)
     columns: list[tuple[float, float, float, float, float]] = []
     overload: int | None = None
+    first_load: float | None = None
+    unloaded = rules
     for number in range(1, turns + 1):
         level = (rng.permutation(SESSIONS) + rng.random(SESSIONS)) / SESSIONS
         row = np.minimum(np.searchsorted(edges, level), mix.rows - 1)
@@ -261,16 +285,12 @@ def _trajectory(rules: _Rules, turns: int) -> Trajectory:
         stale = float(np.mean(lag > 0.0))
         turn = rules.turn(missing, row)
         load = rules.utilisation(float(turn.hold_s.mean()))
-        batch = min(
-            rules.rate_per_s * float(turn.hold_s.mean()) / max(rules.places / rules.table.batch_max, 1e-9),
-            float(rules.table.batch_max),
-        )
-        pace = float(np.interp(batch, np.arange(1, rules.table.batch_max + 1), rules.table.step_s)) / rules.table.tokens_per_step
-        rules = replace(rules, token_s=max(pace, rules.token_s)) if rules.variant == "P-RLD" else rules
+        first_load = load if first_load is None else first_load
+        pace = unloaded.slowed(load, first_load)
         hits = 1.0 - float(missing.sum()) / float(mix.input_tokens[row].sum())
         columns.append((float(turn.local.mean()), stale, load, hits, float(turn.sent_bytes.mean())))
         if load >= 1.0 and overload is None:
             overload = number
-        lag = turn.missing_after
+        lag, rules = turn.missing_after, pace
     local, stale_column, loads, hit, sent = (np.array(column) for column in zip(*columns, strict=True))
     return Trajectory(rules.variant, local, stale_column, loads, hit, sent, overload)
