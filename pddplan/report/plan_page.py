@@ -19,6 +19,8 @@ from pddplan.report.diagram import deployment_summary, deployment_svg
 from pddplan.report.document import Block, Document, Drawing, Paragraph, Section
 from pddplan.report.numbers import percent
 from pddplan.report.sections import alternatives, decision, glossary, hiding, money, pools, service, sources
+from pddplan.report.studies_page import bandwidth_headline, bandwidth_page
+from pddplan.studies.bandwidth import BandwidthStudy, bandwidth
 from pddplan.studies.bathtub import BathtubStudy, bathtub
 
 
@@ -31,6 +33,7 @@ class ReportSource:
     command: str
     timelines: Sequence[Timeline]
     assumptions: Sequence[Assumption]
+    bandwidth: BandwidthStudy | None
     bathtub: BathtubStudy | None
     bathtub_missing: str = ""
 
@@ -43,7 +46,8 @@ def report_source(context: PlanContext, result: PlanResult, command: str, prices
         tub = bathtub(context, evaluation.decision, prices=prices)
     except InputError as error:
         missing = str(error)
-    return ReportSource(context, result, command, timelines(context, evaluation), assumptions(context, evaluation), tub, missing)
+    line = bandwidth(context, evaluation.decision) if evaluation.links else None
+    return ReportSource(context, result, command, timelines(context, evaluation), assumptions(context, evaluation), line, tub, missing)
 
 
 def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
@@ -65,6 +69,7 @@ def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
         money.section(result, names, t),
         service.section(result, limits, t),
         Section("deployment", t("section.deployment"), (drawing,)),
+        _bandwidth(source, t("section.bandwidth"), t("bandwidth.none")),
         hiding.section(result, source.timelines, t),
         _bathtub(source, t("section.bathtub")),
         pools.section(result, t),
@@ -86,6 +91,14 @@ def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
         sections=sections,
         footer=t("page.footer", version=__version__, command=source.command),
     )
+
+
+def _bandwidth(source: ReportSource, title: str, one_room: str) -> Section:
+    if source.bandwidth is None:
+        return Section("bandwidth", title, (Paragraph(one_room),))
+    page = bandwidth_page(source.bandwidth, source.context.scenario.name)
+    blocks = tuple(block for section in page.sections for block in section.blocks)
+    return Section("bandwidth", title, (Paragraph(bandwidth_headline(source.bandwidth), "lead"), *blocks))
 
 
 def _bathtub(source: ReportSource, title: str) -> Section:

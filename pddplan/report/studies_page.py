@@ -82,7 +82,7 @@ def bandwidth_table(study: BandwidthStudy) -> Table:
     note = (
         f"* the traffic's own hit rate; a machine has {study.machine_gpus} GPUs; circuits of {study.circuit_gbps:g} Gbit/s{limit}"
     )
-    return Table("bandwidth", "Line needed over cluster size and hit rate", columns, rows, note)
+    return Table("line-needed", "Line needed over cluster size and hit rate", columns, rows, note)
 
 
 def bandwidth_headline(study: BandwidthStudy) -> str:
@@ -111,7 +111,7 @@ def bandwidth_page(study: BandwidthStudy, name: str) -> Document:
         bandwidth_table(study),
         420,
     )
-    blocks: tuple[Block, ...] = (figure, bandwidth_table(study), *(Paragraph(text, "note") for text in study.notes))
+    blocks: tuple[Block, ...] = (figure, *(Paragraph(text, "note") for text in study.notes))
     facts = (
         ("link", study.link),
         ("circuit", f"{study.circuit_gbps:g} Gbit/s"),
