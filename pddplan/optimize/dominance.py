@@ -12,7 +12,7 @@ anything and
    negative). Where
    a pool takes one configuration only, the merge cannot arise and that condition is not needed.
 
-Options that a cut names never dominate, and are never dropped: a cut has taken from them what their tables promise.
+Options that a cut or a kept group names never dominate, and are never dropped: there is more to them than their tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def drop_dominated(program: Program) -> Program:
     """``program`` without resources that cannot bind and without dominated columns and options: the same optimum,
     fewer binaries.
     """
-    protected = _in_cuts(program)
+    protected = _protected(program)
     most = {row.name: program.demand_max(row) for row in program.rows}
     program = replace(program, options=_trimmed(program.options, protected, most))
     resources = _that_can_bind(program)
@@ -42,7 +42,7 @@ def drop_dominated(program: Program) -> Program:
 
 
 def _trimmed(options: tuple[Option, ...], protected: set[str], most: dict[str, float]) -> tuple[Option, ...]:
-    kept = (o if o.name in protected or o.required else _drop_columns(o, most) for o in options)
+    kept = (o if o.name in protected else _drop_columns(o, most) for o in options)
     return tuple(option for option in kept if option.replicas.size)
 
 
@@ -59,8 +59,9 @@ def _that_can_bind(program: Program) -> tuple[Resource, ...]:
     return tuple(kept)
 
 
-def _in_cuts(program: Program) -> set[str]:
-    return {name for cut in program.cuts for name in (cut.counts if isinstance(cut, GrowCut) else cut.options)}
+def _protected(program: Program) -> set[str]:
+    cut = {name for cut in program.cuts for name in (cut.counts if isinstance(cut, GrowCut) else cut.options)}
+    return cut | {name for group in program.keep for name in group}
 
 
 def _burden(option: Option, names: tuple[str, ...]) -> FloatArray:
@@ -110,7 +111,7 @@ def _drop_options(options: tuple[Option, ...], program: Program, most: dict[str,
         benefits = {o.name: _benefit(o, most) for o in members}
         able = [o for o in members if o.name not in protected and (alone or _merges(o, benefits[o.name], most))]
         for weak in members:
-            if weak.required or weak.name in protected:
+            if weak.name in protected:
                 continue
             rivals = (o for o in able if o.name != weak.name and o.name not in dropped)
             if any(_dominates(o, benefits[o.name], weak, benefits[weak.name]) for o in rivals):

@@ -87,7 +87,9 @@ def state(program: Program, tolerance: float = 0.0) -> Model:
     _declare_paths(model)
     _declare_columns(model)
     one_column_per_option(model)
+    keep_what_stands(model)
     serve_markets(model)
+    serve_alike(model)
     capacity_of_shared_options(model)
     cover_demand(model)
     respect_resources(model)
@@ -187,13 +189,18 @@ def per_replica(model: Model, option: Option, table: FloatArray, lifted: bool = 
 
 
 def one_column_per_option(model: Model) -> None:
-    """Exactly one column of a required option, at most one of any other."""
+    """At most one column of each option."""
     for option in model.program.options:
-        total = _sum((piece.taken, 1.0) for piece in model.pieces[option.name])
-        if option.required:
-            model.add(f"one_of_{option.name}", total == 1)
-        elif len(model.pieces[option.name]) > 1:
+        if len(model.pieces[option.name]) > 1:
+            total = _sum((piece.taken, 1.0) for piece in model.pieces[option.name])
             model.add(f"one_of_{option.name}", total <= 1)
+
+
+def keep_what_stands(model: Model) -> None:
+    """Of each group to be kept, some option is taken."""
+    for number, group in enumerate(model.program.keep):
+        taken = [(piece.taken, 1.0) for name in group for piece in model.pieces.get(name, [])]
+        model.add(f"keep_{number}", _sum(taken) >= 1)
 
 
 def serve_markets(model: Model) -> None:
@@ -213,6 +220,16 @@ def serve_markets(model: Model) -> None:
             for path in paths:
                 terms = [(model.carried[path], 1.0), (model.chosen[path], -market.scale_max)]
                 model.add(f"only_if_chosen_{path}", _sum(terms) <= 0)
+
+
+def serve_alike(model: Model) -> None:
+    """All markets are served to the same degree, where the program says so."""
+    paths = {m.name: [p.name for p in model.program.paths if p.market == m.name] for m in model.program.markets}
+    first, *others = model.program.markets
+    for market in others if model.program.one_scale else ():
+        terms = [(model.carried[path], 1.0) for path in paths[first.name]]
+        terms += [(model.carried[path], -1.0) for path in paths[market.name]]
+        model.add(f"alike_{market.name}", _sum(terms) == 0)
 
 
 def capacity_of_shared_options(model: Model) -> None:
@@ -343,7 +360,7 @@ def solve_cost(program: Program, limits: Limits = Limits()) -> Solution | None:
         relaxed = _run(relaxed_model, cost_expression(relaxed_model), replace(limits, gap=limits.gap / 2))
         if relaxed is None:
             return None
-        near = replace(program, options=tuple(o for o in program.options if o.name in relaxed.counts or o.required))
+        near = replace(program, options=tuple(o for o in program.options if o.name in relaxed.counts))
         model = state(near)
         plan = _run(model, cost_expression(model), replace(limits, gap=limits.gap / 8))
         if plan is not None:

@@ -63,7 +63,6 @@ class Option:
     takes [a].
     replicas: shape (columns,), increasing, > 0. capacity [c], cost_usd_per_h: shape (columns,). uses: resource ->
     shape (columns,).
-    required: some column of it must be taken (an existing fleet that is kept).
     """
 
     name: str
@@ -73,7 +72,6 @@ class Option:
     capacity: FloatArray
     cost_usd_per_h: FloatArray
     uses: Mapping[str, FloatArray] = field(default_factory=dict)
-    required: bool = False
 
     def take(self, keep: NDArray[np.bool_]) -> Option:
         """The option with only the columns where ``keep``, shape (columns,), is True."""
@@ -86,7 +84,6 @@ class Option:
             self.capacity[keep],
             self.cost_usd_per_h[keep],
             uses,
-            self.required,
         )
 
 
@@ -148,6 +145,8 @@ class Program:
     budget_usd_per_h: float | None = None
     purchases: tuple[Purchase, ...] = ()
     cuts: tuple[GrowCut | PairCut, ...] = ()
+    keep: tuple[tuple[str, ...], ...] = ()
+    one_scale: bool = False
 
     @property
     def columns(self) -> int:

@@ -13,15 +13,12 @@ from pddplan.optimize.program import GrowCut, Program
 
 def choices(program: Program) -> Iterator[dict[str, int]]:
     """Every choice of at most one column per option: option -> column index (-1 none), within caps, resources and cuts."""
-    ranges = [range(0 if option.required else -1, option.replicas.size) for option in program.options]
+    ranges = [range(-1, option.replicas.size) for option in program.options]
     for picks in itertools.product(*ranges):
         choice = {option.name: pick for option, pick in zip(program.options, picks, strict=True)}
         taken = [(option, pick) for option, pick in zip(program.options, picks, strict=True) if pick >= 0]
-        if any(
-            sum(option.pool == pool for option, _ in taken) > most for pool, most in program.max_options.items()
-        ) or any(
-            sum(option.uses[r.name][pick] for option, pick in taken if r.name in option.uses) > r.limit + 1e-9
-            for r in program.resources
+        if any(sum(option.pool == pool for option, _ in taken) > most for pool, most in program.max_options.items()) or any(
+            sum(option.uses[r.name][pick] for option, pick in taken if r.name in option.uses) > r.limit + 1e-9 for r in program.resources
         ):
             continue
         if all(_passes(cut, taken) for cut in program.cuts):
