@@ -1,26 +1,33 @@
-"""The whole calculation on one screen: a scenario in, a plan with its proof and its rivals out."""
+"""The whole calculation on one screen: a scenario in, a plan out."""
 
 from __future__ import annotations
 
-from pddplan.optimize.result import Objective, PlanResult
+from pddplan.optimize.objective import objective_of
+from pddplan.optimize.ratio import pd_ratio
+from pddplan.optimize.result import PlanResult
 from pddplan.pdd.context import PlanContext
-from pddplan.pdd.evaluate import evaluate as whole_model
+from pddplan.pdd.evaluate import evaluate as evaluate_decision
 from pddplan.pdd.fixed_plan import fixed_decision
-from pddplan.pdd.plan import Metrics
+from pddplan.pdd.plan import Decision
 from pddplan.scenario.schema import Scenario
-
-UNITS = {"max-bcr": "req/s per USD/h", "min-cost": "USD/h", "max-goodput": "req/s"}
 
 
 def evaluate(scenario: Scenario) -> PlanResult:
-    """What the scenario's fixed ``plan`` costs and serves. Raises InputError: no plan, or one that no model can read."""
+    """What the scenario's fixed plan costs and serves. Raises InputError."""
     context = PlanContext.from_scenario(scenario)
-    evaluation = whole_model(context, fixed_decision(context))
-    value = objective_value(scenario.objective, evaluation.metrics)
-    objective = Objective(scenario.objective, value, value, UNITS[scenario.objective])
-    return PlanResult(scenario.name, scenario.digest, "evaluated", 0.0, objective, evaluation, warnings=context.warnings)
+    return evaluate_plan(scenario, fixed_decision(context), context)
 
 
-def objective_value(kind: str, metrics: Metrics) -> float:
-    """The metric that an objective is about."""
-    return {"max-bcr": metrics.bcr, "min-cost": metrics.cost_usd_per_h, "max-goodput": metrics.goodput_rps}[kind]
+def evaluate_plan(scenario: Scenario, decision: Decision, context: PlanContext | None = None) -> PlanResult:
+    """What ``decision`` costs and serves under ``scenario``. Raises InputError for a decision that no model can read."""
+    context = context or PlanContext.from_scenario(scenario)
+    evaluation = evaluate_decision(context, decision)
+    return PlanResult(
+        scenario_name=scenario.name,
+        scenario_digest=scenario.digest,
+        status="evaluated",
+        gap=0.0,
+        objective=objective_of(scenario.objective, evaluation),
+        evaluation=evaluation,
+        pd_ratio=pd_ratio(context, evaluation),
+    )

@@ -1,0 +1,39 @@
+"""What is optimised, read off an evaluation: the one place that says which of two plans is better."""
+
+from __future__ import annotations
+
+import math
+
+from pddplan.optimize.result import Objective
+from pddplan.pdd.plan import Evaluation
+from pddplan.scenario.schema import Goal
+
+UNITS: dict[Goal, str] = {"max-bcr": "req/s per USD/h", "min-cost": "USD/h", "max-goodput": "req/s"}
+
+
+def objective_value(goal: Goal, evaluation: Evaluation) -> float:
+    """The objective of an evaluated plan in its own unit."""
+    metrics = evaluation.metrics
+    return {"max-bcr": metrics.bcr, "min-cost": metrics.cost_usd_per_h, "max-goodput": metrics.goodput_rps}[goal]
+
+
+def worth(goal: Goal, evaluation: Evaluation) -> float:
+    """The objective as a number of which more is better; -inf for a plan that misses a limit."""
+    if not evaluation.feasible:
+        return -math.inf
+    value = objective_value(goal, evaluation)
+    return -value if goal == "min-cost" else value
+
+
+def gap_of(goal: Goal, value: float, bound: float) -> float:
+    """Relative distance of ``value`` from ``bound``, 0 where the value reaches it."""
+    if bound <= 0 or not math.isfinite(bound):
+        return 0.0 if value == bound else 1.0
+    gap = value / bound - 1.0 if goal == "min-cost" else 1.0 - value / bound
+    return max(0.0, gap)
+
+
+def objective_of(goal: Goal, evaluation: Evaluation, bound: float | None = None, step: float = 0.0) -> Objective:
+    """``bound`` None: the plan was not searched for, its own value stands."""
+    value = objective_value(goal, evaluation)
+    return Objective(goal, value, value if bound is None else bound, UNITS[goal], step)
