@@ -10,7 +10,9 @@ from typing import Any
 
 from pddplan.errors import InfeasibleError
 from pddplan.optimize.result import PlanResult
+from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Evaluation, LinkResult, Metrics, PoolResult
+from pddplan.pdd.timeline import timelines
 from pddplan.scenario.schema import Scenario
 from pddplan.units import GBPS_BYTES_PER_S
 
@@ -37,6 +39,7 @@ def _finite(value: Any) -> Any:
 def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
     """A planning result with the scenario it came from; ``load_scenario`` reads it back with the counts fixed."""
     evaluation = result.evaluation
+    feedback = evaluation.feedback
     return {
         "schema_version": SCHEMA_VERSION,
         "scenario": {"name": scenario.name, "digest": scenario.digest, "document": scenario.document()},
@@ -60,6 +63,8 @@ def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
         "binding": [asdict(binding) for binding in result.binding],
         "rejected": [asdict(rejection) for rejection in result.rejected],
         "warnings": list(dict.fromkeys((*result.warnings, *evaluation.warnings))),
+        "timeline": [asdict(timeline) for timeline in timelines(PlanContext.from_scenario(scenario), evaluation)],
+        "stability": {"bounded": feedback.bounded, **asdict(feedback)} if feedback else None,
         "pd_ratio": asdict(result.pd_ratio) if result.pd_ratio else None,
         "purchase": dict(result.purchase),
         "search": asdict(result.search),

@@ -63,7 +63,7 @@ PLAN = {
             "pools": {**_list(POOL), "minItems": 1},
             "links": _list(LINK),
             "metrics": METRICS,
-            "pipelines": {**_list(PIPELINE), "minItems": 1},
+            "pipelines": _list(PIPELINE),
             "settings": _object({"relay_threshold_s": LATENCY, "p_threshold_tokens": ANY_NUMBER, "handoff": TEXT}),
             "baselines": _list(BASELINE),
             "binding": _list(_object({"constraint": TEXT})),
