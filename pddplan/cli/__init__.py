@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "optimize": ("plan", "Plan", "Find the best plan: instances, chips, circuits, settings."),
     "evaluate": ("plan", "Plan", "Say what a fixed plan costs and serves, several variants side by side."),
     "pareto": ("studies", "Plan", "Trade two metrics against each other: the plans that no other beats on both."),
-    "sweep": ("studies", "Plan", "Plan over a grid or a sample of scenario values."),
+    "sweep": ("sweep", "Plan", "Plan over a grid or a sample of scenario values."),
     "simulate": ("simulate", "Judge", "Replay a plan request by request beside its prediction."),
     "estimate": ("estimate", "Judge", "Predict TTFT, TPOT and memory of one server."),
     "backtest": ("estimate", "Judge", "Compare predictions with a table of measured servers."),
