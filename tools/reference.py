@@ -61,7 +61,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
     rows = [(f"`{p.metavar or str(p.name).upper()}`", getattr(p, "help", None) or "") for p in arguments]
     for option in options:
         names = ", ".join(option.opts + option.secondary_opts)
-        value = "" if option.is_flag else f" {option.metavar or str(option.type.name).upper()}"
+        value = "" if option.is_flag else f" {option.metavar or str(option.name).upper()}"
         rows.append((f"`{names}{value}`", option.help or ""))
     if rows:
         yield from (

@@ -6,6 +6,7 @@ Exit codes: 0 ok, 1 bug, 2 input, 3 infeasible, 4 solver; 130 after an interrupt
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Any
@@ -26,9 +27,13 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "estimate": ("estimate", "Judge", "Predict TTFT, TPOT and memory of one server."),
     "backtest": ("estimate", "Judge", "Compare predictions with a table of measured servers."),
     "calibrate": ("estimate", "Judge", "Fit efficiencies to your own benchmark table."),
-    "bandwidth": ("studies", "Study", "Say which circuits the line needs, over cluster size and hit rate."),
+    "bandwidth": (
+        "studies",
+        "Study",
+        "Say which circuits the line needs, over cluster size and hit rate, with and without the decode-side cache.",
+    ),
     "bathtub": ("economics", "Study", "Show how benefit depends on the cache hit rate, and where it falls."),
-    "stability": ("studies", "Study", "Show relay load turn by turn: what stays bounded and what runs away."),
+    "stability": ("studies", "Study", "Show relay load and MD's hit rate turn by turn: what stays bounded and what runs away."),
     "savings": ("economics", "Study", "Show each saving factor on the way to the plan, and their product."),
     "report": ("report", "Show", "Write the HTML report of one plan, or of two compared."),
     "export": ("report", "Show", "Write a plan as a spreadsheet with live formulas."),
@@ -101,6 +106,7 @@ def _root(
 def main() -> None:
     """Entry point: run the command line and exit with the code of what happened."""
     code = run(sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
