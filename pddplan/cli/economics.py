@@ -78,3 +78,41 @@ def _planned(scenario: object) -> tuple[PlanContext, Decision]:
     if scenario.plan is not None:
         return context, fixed_decision(context)
     return context, api.optimize(scenario).evaluation.decision
+
+
+@app.command()
+def savings(
+    scenario: ScenarioArgument,
+    set_: SetOption = None,
+    json_: JsonOption = None,
+    report: ReportOption = None,
+    draft_tokens: Annotated[int, typer.Option(help="Draft tokens of the last rung, where the scenario has no speculation.")] = 1,
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
+    """Show each saving factor on the way to the plan, and their product.
+
+    The same demand is planned again with one lever more at a time: P and D apart, their ratio free, prefix hits, mixed chips, a second
+    room with relay decode, speculation.
+
+    Example: pddplan savings pdd-reference
+    """
+    from pddplan import api
+    from pddplan.report.savings import savings_document, savings_lines, savings_page
+    from pddplan.studies.savings import savings as study_savings
+
+    read = read_scenario(scenario, set_, price_source)
+    study = study_savings(read, api.optimize, draft_tokens)
+    if json_ is not None:
+        write_json(savings_document(study), json_, force)
+    if report is not None:
+        from pddplan.report.files import write_atomically
+        from pddplan.report.html import render
+
+        write_atomically(report, render(savings_page(study, read.name)), force)
+        note(f"wrote {report}")
+    if json_ == "-":
+        return
+    out = console()
+    for text in savings_lines(study):
+        out.print(text, markup=False, soft_wrap=True)

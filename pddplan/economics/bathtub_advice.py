@@ -57,11 +57,15 @@ class CacheTierPrice:
 
 @dataclass(frozen=True)
 class CacheMarket:
-    """What a hit rate takes: bytes of cache for a hit rate (None where the traffic does not tell), and tiers to buy it in."""
+    """What a hit rate takes: bytes of cache for a hit rate (None where the traffic does not tell), and tiers to buy it in.
+
+    highest: the hit rate that an unlimited cache would reach with this traffic; 1 where it does not tell.
+    """
 
     bytes_for: Callable[[float], float | None]
     bytes_per_context: Callable[[float], float]
     tiers: Sequence[CacheTierPrice] = ()
+    highest: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -99,18 +103,22 @@ def _at(curve: BenefitCurve, hit_rate: float) -> float:
 
 def _cache_advice(curve: BenefitCurve, found: Classification, traffic: Traffic, cache: CacheMarket) -> Advice:
     now = traffic.mean_hit_rate
+    if now >= cache.highest - 0.005:
+        text = f"the prefixes of this traffic reach a hit rate of {cache.highest:.1%} at most (now {now:.1%}): more cache finds nothing"
+        return Advice("cache", text, {"hit_rate": now, "target_hit_rate": None})
+    curve = curve.upto(cache.highest)
     valley = found.valley if found.valley_present else None
     if valley is not None and valley.left_edge <= now and (valley.right_edge is None or now < valley.right_edge):
         target, why = valley.right_edge, "climbs out of the valley on the far side"
-        if target is None:
-            text = f"the mean hit rate {now:.1%} lies in the valley, and no hit rate brings the benefit back: more cache does not pay"
+        if target is None or target > cache.highest:
+            text = f"the mean hit rate {now:.1%} lies in the valley, and none within reach brings the benefit back: more cache does not pay"
             return Advice("cache", text, {"hit_rate": now, "target_hit_rate": None})
     else:
         ahead = curve.hit_rate > now
         if not ahead.any() or curve.benefit[ahead].max() <= _at(curve, now):
             text = f"at the mean hit rate {now:.1%} a higher one brings no benefit at these prices: more cache does not pay"
             return Advice("cache", text, {"hit_rate": now, "target_hit_rate": None})
-        target, why = min(1.0, now + 0.5 * (1 - now)), "halves what is left uncached"
+        target, why = now + 0.5 * (cache.highest - now), "goes half of the way that is left"
     gain = _at(curve, target) / _at(curve, now) - 1
     needed, per_context = cache.bytes_for(target), cache.bytes_per_context(target)
     numbers: dict[str, float | str | None] = {"hit_rate": now, "target_hit_rate": target, "gain": gain, "bytes": needed}

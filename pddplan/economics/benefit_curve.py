@@ -63,6 +63,12 @@ class BenefitCurve:
         chord = value[0] + (value[-1] - value[0]) * (h - h[0]) / (h[-1] - h[0])
         return BenefitCurve(h, self.revenue, {**self.terms, term: chord}, self.gpu_s, self.ttft_s)
 
+    def upto(self, hit_rate: float) -> BenefitCurve:
+        """The part of the curve up to a hit rate (at least three points)."""
+        n = max(3, int(np.searchsorted(self.hit_rate, hit_rate, side="right")))
+        terms = {name: value[:n] for name, value in self.terms.items()}
+        return BenefitCurve(self.hit_rate[:n], self.revenue[:n], terms, self.gpu_s[:n], self.ttft_s[:n])
+
     def without(self, term: str) -> BenefitCurve:
         """The curve with one term taken away."""
         terms = {name: value for name, value in self.terms.items() if name != term}
@@ -107,7 +113,8 @@ def classify(curve: BenefitCurve, noticeable: float = NOTICEABLE_DIP) -> Classif
     """Class of the curve.
 
     sawtooth: packing the tails would save 1 % or more at some whole number of chunks, or (without a tail term) several dips.
-    valley: one dip with walls of ``noticeable`` (relative to its bottom) on both sides. Otherwise by the ends: rising or falling.
+    valley: one dip below the benefit at h = 0, with walls of ``noticeable`` (relative to its bottom) on both sides. Otherwise by
+    the ends: rising or falling.
     Raises InputError for a curve of fewer than three points.
     """
     if curve.hit_rate.size < 3:
@@ -115,13 +122,14 @@ def classify(curve: BenefitCurve, noticeable: float = NOTICEABLE_DIP) -> Classif
     toothed = TAIL in curve.terms and _largest_tooth(curve) >= NOTICEABLE_TOOTH
     smooth = curve.without(TAIL) if toothed else curve
     dips = _dips(smooth.benefit, noticeable)
-    underlying: Shape = "valley" if dips else "rising" if smooth.benefit[-1] >= smooth.benefit[0] else "falling"
-    valley = _valley(smooth) if _dips(smooth.benefit, SMALLEST_DIP) else None
+    below = [i for i in dips if smooth.benefit[i] < smooth.benefit[0]]
+    underlying: Shape = "valley" if below else "rising" if smooth.benefit[-1] >= smooth.benefit[0] else "falling"
+    valley = _valley(smooth)
     if toothed:
         return Classification("sawtooth", TAIL, valley, underlying)
     if len(dips) > 1:
         return Classification("sawtooth", _bending_term(smooth, noticeable), valley, underlying)
-    term = _bending_term(smooth, noticeable) if dips else _slope_term(smooth, underlying)
+    term = _bending_term(smooth, noticeable) if below else _slope_term(smooth, underlying)
     return Classification(underlying, term, valley, underlying)
 
 
@@ -165,9 +173,12 @@ def _dips(benefit: FloatArray, wall: float) -> list[int]:
     return dips
 
 
-def _valley(curve: BenefitCurve) -> Valley:
+def _valley(curve: BenefitCurve) -> Valley | None:
     h, benefit = curve.hit_rate, curve.benefit
-    lowest = min(_dips(benefit, SMALLEST_DIP), key=lambda i: float(benefit[i]))
+    dips = [i for i in _dips(benefit, SMALLEST_DIP) if benefit[i] < benefit[0]]
+    if not dips:
+        return None
+    lowest = min(dips, key=lambda i: float(benefit[i]))
     bottom, value = _parabola(h, benefit, lowest)
     start = benefit[0]
     before = np.flatnonzero(benefit[:lowest] >= start)
@@ -197,7 +208,8 @@ def _bending_term(curve: BenefitCurve, noticeable: float) -> str:
 
     def depth_left(term: str) -> float:
         straight = curve.without_bend(term)
-        return _valley(straight).depth if _dips(straight.benefit, max(noticeable, SMALLEST_DIP)) else 1.0
+        left = _valley(straight)
+        return left.depth if left is not None and _dips(straight.benefit, noticeable) else 1.0
 
     return max(curve.terms, key=depth_left)
 

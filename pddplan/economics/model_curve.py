@@ -27,15 +27,13 @@ class PrefillSide:
 
 @dataclass(frozen=True)
 class DecodeSide:
-    """MD with ``batch`` requests in the whole instance, and with ``cached_batch(h)``: what is left when cached KV takes memory.
-
-    cached_batch: shape of the hit rates, or None where the cache takes nothing of decode's memory.
-    """
+    """MD with ``batch`` requests in the whole instance. cache_byte_s: bytes of history held in its memory per request/s of traffic, at each
+    hit rate, shape of the hit rates; None where history lies elsewhere."""
 
     stage: DecodeStage
     batch: float
     price_per_gpu_h: float
-    cached_batch: FloatArray | None = None
+    cache_byte_s: FloatArray | None = None
 
 
 def largest_batch(stage: DecodeStage, context_tokens: float, tpot_limit_s: float | None = None, kv_share: float = 1.0) -> float:
@@ -68,8 +66,8 @@ def model_curve(
 
     At least one token is computed, as engines do. Terms: ``prefill work`` (projections, experts and overheads of the uncached
     tokens), ``attention`` (uncached tokens to each other and to the cached ones), ``cache load`` (what even one token pays
-    for its cached context), ``tail chunk`` (serial minus packed), ``decode``, ``cache memory`` (decode at the smaller batch
-    that cached KV leaves).
+    for its cached context), ``tail chunk`` (serial minus packed), ``decode``, ``cache memory`` (instances beyond those that decode
+    needs, whose memory holds the history).
     """
     h = np.asarray(hit_rate, dtype=np.float64)
     uncached = np.maximum(np.round((1.0 - h) * input_tokens, 6), 1.0)  # (1 - h) L of whole chunks must not exceed them
@@ -92,8 +90,8 @@ def model_curve(
     }
     decode_price = decode.stage.gpus * decode.price_per_gpu_h / SECONDS_PER_HOUR
     context = input_tokens + output_tokens / 2.0
-    plain_s = _decode_s(decode.stage, np.full_like(h, decode.batch), context, output_tokens)
-    held_s = plain_s if decode.cached_batch is None else _decode_s(decode.stage, decode.cached_batch, context, output_tokens)
+    plain_s = np.full_like(h, _decode_s(decode, context, output_tokens))
+    held_s = plain_s if decode.cache_byte_s is None else _with_history_s(decode, plain_s, input_tokens + output_tokens)
     terms = {name: value * prefill_price for name, value in seconds.items()}
     terms |= {"decode": plain_s * decode_price, "cache memory": np.maximum(held_s - plain_s, 0.0) * decode_price}
     gpu_s = np.sum(list(seconds.values()), axis=0) * prefill.stage.gpus + held_s * decode.stage.gpus
@@ -109,7 +107,15 @@ def _pair_s(stage: PrefillStage, half: float) -> float:
     return float(max((many_on - many) - (one_on - one), 0.0)) / half**2
 
 
-def _decode_s(stage: DecodeStage, batch: FloatArray, context_tokens: float, output_tokens: float) -> FloatArray:
+def _decode_s(decode: DecodeSide, context_tokens: float, output_tokens: float) -> float:
     """Seconds of the whole instance per request: steps of the answer over the batch that shares each."""
-    steps = output_tokens / stage.tokens_per_step
-    return np.asarray(steps * stage.step_s(batch, context_tokens) / batch, dtype=np.float64)
+    steps = output_tokens / decode.stage.tokens_per_step
+    return float(steps * decode.stage.step_s(decode.batch, context_tokens) / decode.batch)
+
+
+def _with_history_s(decode: DecodeSide, plain_s: FloatArray, tokens: float) -> FloatArray:
+    """Instance-seconds per request whose memory also holds the history: max(D, D b kv / M + held / M), D of decode, M KV memory."""
+    assert decode.cache_byte_s is not None
+    memory = decode.stage.kv_capacity_bytes()
+    running = decode.batch * float(decode.stage.kv_resident_bytes(tokens)) / memory
+    return np.maximum(plain_s, plain_s * running + decode.cache_byte_s / memory)

@@ -31,13 +31,14 @@ from pddplan.workload.mix import RequestMix
 POINTS = 401
 PLAN_POINTS = 6
 RATE_STEP = 1.05
+GOOD_SHARE = 0.95  # a demand counts as served when this share of requests is within both limits
 CHUNKS = (2048, 4096, 8192, 16384, 32768)
 
 
 @dataclass(frozen=True)
 class PlanPoint:
-    """The plan as it stands when every request hits at ``hit_rate``: the largest demand it serves within every limit (found to
-    ``RATE_STEP``), waiting included. All 0 and TTFT inf where it serves none."""
+    """The plan as it stands when every request hits at ``hit_rate``: the largest demand it serves within every limit, 95 % of requests
+    good (found to 5 %), waiting included. All 0 and TTFT inf where it serves none."""
 
     hit_rate: float
     goodput_rps: float
@@ -97,21 +98,24 @@ def bathtub(
     stage = context.instance(decode_pool.configuration, decision.settings)
     limits = [sla.tpot.limit for sla in chosen.slas if sla.tpot.limit is not None]
     batch = largest_batch(stage, input_tokens + output_tokens, min(limits, default=None))
+    grid = np.linspace(0.0, 1.0, points)
+    market = _market(context, chosen, decode_pool, input_tokens)
+    held = None if chosen.policy.md_cache.tier is not None else _held_bytes(market, chosen, grid)
     decode = DecodeSide(stage, batch, _price(context, decode_pool))
+    beside = decode if held is None else replace(decode, cache_byte_s=held / mix.rate_per_s)
 
     def side(settings: Settings) -> PrefillSide:
         stage = context.instance(prefill_pool.configuration, settings)
         packed = context.instance(prefill_pool.configuration, replace(settings, tail_packing=True))
         return PrefillSide(stage, packed, _price(context, prefill_pool))
 
-    def curve_at(hit_rate: FloatArray, settings: Settings) -> BenefitCurve:
+    def curve_at(hit_rate: FloatArray, settings: Settings, decode: DecodeSide = decode) -> BenefitCurve:
         return model_curve(hit_rate, input_tokens, output_tokens, bills, side(settings), decode)
 
-    grid = np.linspace(0.0, 1.0, points)
-    curve = curve_at(grid, decision.settings)
-    found = classify(curve)
+    curve = curve_at(grid, decision.settings, beside)
+    found = classify(curve.upto(market.highest))
     traffic = Traffic(1.0 - mix.uncached_tokens / mix.input_tokens, mix.weight, mix.input_tokens)
-    chunks = {name: curve_at(grid, changed) for name, changed in _other_chunks(decision.settings).items()}
+    chunks = {name: curve_at(grid, changed, beside) for name, changed in _other_chunks(decision.settings).items()}
     block = float(context.scenario.each_deployment()[chosen.name].engine_options.page_tokens or 1)
     return BathtubStudy(
         deployment=chosen.name,
@@ -130,12 +134,10 @@ def bathtub(
         closed=_closed_form(curve, input_tokens, output_tokens, bills, _price(context, prefill_pool)),
         empirical=Empirical.from_drop(bills.hit_ratio),
         traffic=traffic,
-        advice=advise(
-            curve, found, traffic, bills, input_tokens, output_tokens, _market(context, chosen, decode_pool, input_tokens), chunks
-        ),
+        advice=advise(curve, found, traffic, bills, input_tokens, output_tokens, market, chunks),
         plan_curve=tuple(_plan_point(context, decision, float(h)) for h in np.linspace(0.0, 1.0, plan_points)) if plan_points else (),
         currency=context.scenario.currency,
-        notes=_notes(chosen, traffic, curve),
+        notes=_notes(chosen, traffic, curve, market.highest),
     )
 
 
@@ -200,7 +202,17 @@ def _market(context: PlanContext, deployment: Deployment, decode_pool: Pool, inp
         tokens = hit_rate * input_tokens
         return float(kv.transfer_bytes(tokens, tokens))
 
-    return CacheMarket(bytes_for, bytes_per_context, tiers)
+    highest = curves[0].highest if len(curves) == 1 and len(deployment.mix.class_names) == 1 else 1.0
+    return CacheMarket(bytes_for, bytes_per_context, tiers, highest)
+
+
+def _held_bytes(market: CacheMarket, deployment: Deployment, grid: FloatArray) -> FloatArray | None:
+    """Bytes of history that MD's memory must hold for each hit rate, shape (points,); None where the traffic does not tell."""
+    curves = [curve for curve in deployment.mix.md_curves if curve is not None]
+    if len(curves) != 1:
+        return None
+    held = [market.bytes_for(min(float(h), market.highest)) for h in grid]
+    return None if any(each is None for each in held) else np.array(held, dtype=np.float64)
 
 
 def _plan_point(context: PlanContext, decision: Decision, hit_rate: float) -> PlanPoint:
@@ -219,27 +231,28 @@ def _all_hitting(mix: RequestMix, hit_rate: float) -> RequestMix:
 
 
 def _largest_served(context: PlanContext, decision: Decision) -> Evaluation | None:
-    """Evaluation at the largest multiple of the demand that meets every limit; None when not even 2^-10 of it does."""
-    best, low, high = evaluate(context, decision), 1.0, 1.0
-    if best.feasible:
-        while high <= 1024.0 and (found := evaluate(context, decision, 2.0 * high)).feasible:
-            best, high = found, 2.0 * high
-        low, high = high, 2.0 * high
-    else:
-        while not best.feasible:
-            low /= 2.0
-            if low < 2.0**-10:
-                return None
-            best = evaluate(context, decision, low)
-        high = 2.0 * low
+    """Evaluation at the largest multiple of the demand that is served; None when not even 2^-10 of it is."""
+
+    def served(found: Evaluation) -> bool:
+        return found.feasible and found.metrics.p_good >= GOOD_SHARE
+
+    best, low, high = evaluate(context, decision), 1.0, 2.0
+    if served(best):
+        while high <= 1024.0 and served(found := evaluate(context, decision, high)):
+            best, low, high = found, high, 2.0 * high
+    while not served(best):
+        low, high = low / 2.0, low
+        if low < 2.0**-10:
+            return None
+        best = evaluate(context, decision, low)
     while high / low > RATE_STEP:
         middle = math.sqrt(low * high)
         found = evaluate(context, decision, middle)
-        best, low, high = (found, middle, high) if found.feasible else (best, low, middle)
+        best, low, high = (found, middle, high) if served(found) else (best, low, middle)
     return best
 
 
-def _notes(deployment: Deployment, traffic: Traffic, curve: BenefitCurve) -> tuple[str, ...]:
+def _notes(deployment: Deployment, traffic: Traffic, curve: BenefitCurve, highest: float) -> tuple[str, ...]:
     spread = float(np.sqrt(np.dot(traffic.weight, (traffic.hit_rate - np.dot(traffic.weight, traffic.hit_rate)) ** 2)))
     notes = []
     if len(deployment.mix.class_names) > 1:
@@ -247,6 +260,8 @@ def _notes(deployment: Deployment, traffic: Traffic, curve: BenefitCurve) -> tup
     work = curve.terms["prefill work"] + curve.terms["attention"]
     if work[0] <= work[-1]:
         notes.append("P's profile tells no prefill time over the uncached length: what hits save is not in this curve")
+    if highest < 1.0:
+        notes.append(f"this traffic's prefixes reach a hit rate of {highest:.1%} at most: the curve is judged up to there")
     if spread > 0.2:
         notes.append("hit rates of this traffic differ widely: judge by the histogram, not by the mean")
     return tuple(notes)

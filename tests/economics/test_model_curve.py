@@ -106,11 +106,16 @@ def test_serial_tails_are_teeth_and_packing_removes_them() -> None:
     assert len(points) == 7
 
 
-def test_cached_kv_in_decode_memory_costs_batch() -> None:
-    held = DecodeSide(KnownDecode(), 100.0, 2.5, np.linspace(100, 50, GRID.size))
-    free, taken = curve(KnownPrefill()), curve(KnownPrefill(), held)
-    assert taken.terms["cache memory"][0] == 0
-    assert np.all(np.diff(taken.terms["cache memory"]) > 0)
+def test_history_in_decode_memory_costs_instances_once_the_free_memory_is_used() -> None:
+    """At batch 50 half of the memory is free: history is free until it fills what one request's decode time leaves."""
+    stage = KnownDecode()
+    decode_s = OUT * 0.025 / 50
+    full = 2 * decode_s * stage.memory
+    held = DecodeSide(stage, 50.0, 2.5, GRID * full)
+    free, taken = curve(KnownPrefill(), DecodeSide(stage, 50.0, 2.5)), curve(KnownPrefill(), held)
+    extra = taken.terms["cache memory"]
+    assert extra[GRID <= 0.25] == pytest.approx(0)
+    assert extra[-1] / taken.terms["decode"][-1] == pytest.approx(0.5 + 2 - 1)
     assert np.all(taken.benefit <= free.benefit)
 
 

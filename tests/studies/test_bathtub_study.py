@@ -121,3 +121,16 @@ def test_a_plan_that_decodes_nothing_is_an_input_error(context: PlanContext) -> 
     decision = fixed_decision(context)
     with pytest.raises(InputError, match="MD"):
         bathtub(context, type(decision)(decision.pools[:1], (), decision.settings), plan_points=0)
+
+
+def test_history_that_agents_leave_in_decode_memory_is_a_cost_of_its_own(context: PlanContext) -> None:
+    def sessions(think_s: float) -> BathtubStudy:
+        turns = f"{{turns: 20, first_tokens: 4k, growth_tokens: 4k, output_tokens: 800, think_time: {{mean: {think_s} s}}}}"
+        return study(context, 0.1, f"workload={{rate: 20 req/s, rows: 200, sessions: {turns}, sla: {{tpot: {{limit: 80 ms}}}}}}")
+
+    brief, long = sessions(30), sessions(3000)
+    assert brief.curve.terms["cache memory"][0] == 0
+    assert long.curve.terms["cache memory"][-1] > brief.curve.terms["cache memory"][-1]
+    needed = [each.advice[0].numbers.get("bytes") for each in (brief, long)]
+    assert isinstance(needed[0], float)
+    assert "GB of cache" in brief.advice[0].text
