@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -48,8 +48,9 @@ def sweep(
     from pddplan.studies.sweep import sample as draw
     from pddplan.studies.sweep import sweep as run_sweep
 
-    kind = Path(out).suffix.lower().lstrip(".")
-    if kind not in ("csv", "parquet"):
+    kinds: dict[str, Literal["csv", "parquet"]] = {".csv": "csv", ".parquet": "parquet"}
+    kind = kinds.get(Path(out).suffix.lower())
+    if kind is None:
         raise InputError(Problem("--out", out, "a file that ends in .csv or .parquet", "sweep.parquet"))
     for target in (out, report):
         if target is not None:
