@@ -119,10 +119,11 @@ def cache_hits(
     return CacheHits(sequence.cached_tokens(leading[:, 0]), curve)
 
 
-def hit_rate_by_blocks(sequence: CacheSequence, ttl_s: float = math.inf) -> FloatArray:
-    """Exact token-weighted hit rate for a capacity of 0, 1, 2 ... distinct blocks; shape (distinct + 1,)."""
-    by_distance, _ = _stack_pass(sequence, np.array([sequence.blocks.distinct]), ttl_s)
-    return np.asarray(np.cumsum(by_distance) / sequence.input_tokens.sum())
+def hits_by_blocks(sequence: CacheSequence, ttl_s: float = math.inf) -> tuple[FloatArray, IntArray]:
+    """Exact token-weighted hit rate for a capacity of 0, 1, 2 ... distinct blocks, shape (distinct + 1,), and the tokens of each
+    request cached in an unlimited one, shape (requests,). Of the requests in the order given: for traces with a clock."""
+    by_distance, leading = _stack_pass(sequence, np.array([sequence.blocks.distinct]), ttl_s)
+    return np.cumsum(by_distance) / sequence.input_tokens.sum(), sequence.cached_tokens(leading[:, 0])
 
 
 def _curve_blocks(distinct: int) -> IntArray:

@@ -29,7 +29,7 @@ TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 DEFAULT_BLOCK_TOKENS = {"mooncake": 512, "sessions": 64}
 _BLOCK_SIZES = (512, 64, 16, 32, 128, 256, 1024, 2048, 4096, 8, 4, 2, 1)
 _LARGEST_TOKENS = 10**9
-_LARGEST_TIME = 1e15
+_LARGEST_TIME = 1e19
 _COLUMN_NAMES = {
     "time": ("timestamp", "time", "arrival_time", "arrival_timestamp", "arrived_at", "arrival", "start_time"),
     "input_tokens": (
@@ -118,16 +118,16 @@ def _tokens(number: int, name: str, value: Any, least: int, bad: BadLines) -> in
     """Whole tokens between ``least`` and a sane ceiling, or None after noting the fault."""
     if type(value) is float and value.is_integer():
         value = int(value)
+    if type(value) is int and least <= value <= _LARGEST_TOKENS:
+        return value
     if type(value) is not int:
         bad.add(number, f"{name} is no whole number", f"{name} is {value!r}", f"{name} is a whole number of tokens", "1000")
     elif value < least:
         kind = f"{name} is {value}" if value == 0 else f"{name} is negative"
         advice = "; failed requests are logged so: --skip-bad leaves them out" if name.startswith("output") else ""
         bad.add(number, kind, f"{name} is {value}", f"{name} is at least {least}{advice}", "1000")
-    elif value > _LARGEST_TOKENS:
-        bad.add(number, f"{name} is too large", f"{name} is {value}", f"{name} is at most {_LARGEST_TOKENS}", "1000")
     else:
-        return value
+        bad.add(number, f"{name} is too large", f"{name} is {value!s:.40}", f"{name} is at most {_LARGEST_TOKENS}", "1000")
     return None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pddplan.workload.arrivals import Arrivals, demand_profile, measure_arrivals
-from pddplan.workload.prefix_cache import cache_hits, hit_rate_by_blocks, p_sequence
+from pddplan.workload.prefix_cache import cache_hits, hits_by_blocks, p_sequence
 from pddplan.workload.trace import Skipped, Trace
 
 FloatArray = NDArray[np.float64]
@@ -144,29 +144,27 @@ def _rates(time_s: FloatArray, arrivals: Arrivals) -> RateSeries | None:
 
 def _measure_hits(trace: Trace, cache_blocks: Sequence[int], ttl_s: float, rate_per_s: float | None) -> HitStats:
     sequence = p_sequence(trace)
-    found = cache_hits(sequence, ttl_s=ttl_s, rate_per_s=rate_per_s)
-    length = trace.input_tokens
-    hit_rate = found.cached_tokens / length
-    uncached = length - found.cached_tokens
+    length, size, distinct = trace.input_tokens, sequence.block_tokens, sequence.blocks.distinct
+    blocks = np.array(list(cache_blocks) or _round_capacities(distinct), dtype=np.int64)
+    if trace.session_times:
+        found = cache_hits(sequence, ttl_s=ttl_s, rate_per_s=rate_per_s)
+        cached, rates = found.cached_tokens, found.curve.hit_rate(blocks * float(size))
+    else:
+        by_blocks, cached = hits_by_blocks(sequence, ttl_s)
+        rates = by_blocks[np.minimum(blocks, distinct)]
+    hit_rate = cached / length
+    uncached = length - cached
     singular = (uncached > SINGULAR_UNCACHED_OVER) & (trace.output_tokens < SINGULAR_OUTPUT_UNDER)
     edges = np.array(BUCKET_EDGES)
     bucket = np.clip(np.searchsorted(edges, hit_rate, side="right") - 1, 0, edges.size - 2)
-    size = sequence.block_tokens
-    distinct = sequence.blocks.distinct
-    blocks = list(cache_blocks) or _round_capacities(distinct)
-    if trace.session_times:
-        rates = found.curve.hit_rate(np.array(blocks, dtype=np.float64) * size)
-    else:
-        exact = hit_rate_by_blocks(sequence, ttl_s)
-        rates = exact[np.minimum(np.array(blocks, dtype=np.int64), distinct)]
     return HitStats(
-        float(found.cached_tokens.sum() / length.sum()),
+        float(cached.sum() / length.sum()),
         tuple(np.bincount(bucket, minlength=edges.size - 1) / trace.requests),
         tuple(np.percentile(hit_rate, range(10, 100, 10)).tolist()),
         percentiles(uncached),
         float(singular.mean()),
         float(uncached[singular].sum() / uncached.sum()) if uncached.any() else 0.0,
-        tuple(CurvePoint(b, b * size, float(rate)) for b, rate in zip(blocks, rates, strict=True)),
+        tuple(CurvePoint(b, b * size, float(rate)) for b, rate in zip(blocks.tolist(), rates, strict=True)),
         ttl_s,
         (1.0 if rate_per_s is None else rate_per_s) if trace.session_times else None,
     )

@@ -10,7 +10,7 @@ from caches import lru_leading_blocks, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pddplan.workload.prefix_cache import cache_hits, hit_rate_by_blocks, md_sequence, p_sequence
+from pddplan.workload.prefix_cache import cache_hits, hits_by_blocks, md_sequence, p_sequence
 from pddplan.workload.trace import Trace, runs_from_ids
 
 prompts = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=8), min_size=1, max_size=25)
@@ -21,7 +21,7 @@ prompts = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=8), min_siz
 def test_one_pass_agrees_with_an_lru_cache_at_every_capacity(ids, block_tokens, data):
     lengths = [len(row) * block_tokens - data.draw(st.integers(0, block_tokens - 1)) for row in ids]
     trace = trace_of(ids, block_tokens, lengths)
-    curve = hit_rate_by_blocks(p_sequence(trace))
+    curve = hits_by_blocks(p_sequence(trace))[0]
     for capacity in range(curve.size):
         runs = lru_leading_blocks(ids, capacity)
         hit = [min(run * block_tokens, length) for run, length in zip(runs, lengths, strict=True)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pddplan.workload.prefix_cache import hit_rate_by_blocks, p_sequence
+from pddplan.workload.prefix_cache import hits_by_blocks, p_sequence
 from pddplan.workload.trace_mix import trace_hits, trace_rows, turns_per_task
 from pddplan.workload.trace_reader import read_trace
 from pddplan.workload.trace_stats import measure_trace
@@ -54,7 +54,7 @@ def test_published_traces_measure_as_published(name):
 
 
 def test_mooncake_hits_at_five_capacities():
-    curve = hit_rate_by_blocks(p_sequence(trace_named("mooncake")))
+    curve = hits_by_blocks(p_sequence(trace_named("mooncake")))[0]
     at = [100 * curve[blocks] for blocks in (1000, 3000, 10_000, 30_000, 100_000)]
     assert at == pytest.approx([4.54, 6.66, 21.57, 33.22, 37.08], abs=0.006)
 
