@@ -13,6 +13,8 @@ from pddplan.optimize.result import PlanResult
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Evaluation, LinkResult, Metrics, PoolResult
 from pddplan.pdd.timeline import timelines
+from pddplan.report.money import money_document
+from pddplan.scenario.plan_file import base_of
 from pddplan.scenario.schema import Scenario
 from pddplan.units import GBPS_BYTES_PER_S
 
@@ -42,7 +44,7 @@ def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
     feedback = evaluation.feedback
     return {
         "schema_version": SCHEMA_VERSION,
-        "scenario": {"name": scenario.name, "digest": scenario.digest, "document": scenario.document()},
+        "scenario": {"name": scenario.name, "digest": scenario.digest, "base": base_of(scenario), "document": scenario.document()},
         "currency": scenario.currency,
         "status": result.status,
         "gap": result.gap,
@@ -67,6 +69,7 @@ def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
         "stability": {"bounded": feedback.bounded, **asdict(feedback)} if feedback else None,
         "pd_ratio": asdict(result.pd_ratio) if result.pd_ratio else None,
         "purchase": dict(result.purchase),
+        "money": money_document(result.money) if result.money else None,
         "search": asdict(result.search),
     }
 

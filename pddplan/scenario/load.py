@@ -58,8 +58,7 @@ def load_scenario(
         document, base = Document(source.document(), source.origin.lines, source.origin.file), source.base
     else:
         path = find_scenario(source)
-        document, base = parse_document(read_bytes(path, str(path)), str(path)), path.parent
-        document = scenario_of_plan(document)
+        document, base = scenario_of_plan(parse_document(read_bytes(path, str(path)), str(path)), path.parent)
     document, labels = with_overrides(document, overrides)
     return _validated(document, labels, base, checks or {})
 

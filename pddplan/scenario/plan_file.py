@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from pddplan.data_files import data_root
 from pddplan.errors import InputError, Problem
 from pddplan.scenario.document import Document
+from pddplan.scenario.schema import Scenario
+
+SHIPPED = "shipped"
 
 _POOL_KEYS = ("site", "role", "chip", "instances", "tp", "pp", "dp", "ep", "profile", "deployment")
 
 
-def scenario_of_plan(document: Document) -> Document:
-    """The scenario inside a plan document, its counts fixed; any other document is returned as it is. Raises InputError."""
+def scenario_of_plan(document: Document, base: Path) -> tuple[Document, Path]:
+    """The scenario inside a plan document, its counts fixed, and the folder its files are relative to; any other document as it is.
+
+    Raises InputError.
+    """
     data = document.value
     if "schema_version" not in data or not isinstance(data.get("scenario"), dict):
-        return document
+        return document, base
     inner = data["scenario"].get("document")
     if not isinstance(inner, dict) or not isinstance(data.get("pools"), list):
         raise InputError(
@@ -37,7 +46,26 @@ def scenario_of_plan(document: Document) -> Document:
                 document.file, f"its pools, links or settings cannot be read ({error!r})", "give the JSON as optimize or evaluate wrote it"
             )
         ) from None
-    return Document(value, {}, document.file, document.problems)
+    written = data["scenario"].get("base")
+    if isinstance(written, str):
+        base = data_root() / "scenarios" if written == SHIPPED else Path(written)
+    return Document(value, {}, document.file, document.problems), base
+
+
+def base_of(scenario: Scenario) -> str | None:
+    """What a plan document says of the folder of its scenario's files: nothing where the scenario names no file."""
+    if not any((scenario.base / text).is_file() for text in _texts(scenario.document()) if "." in text):
+        return None
+    base = scenario.base.resolve()
+    return SHIPPED if base == (data_root() / "scenarios").resolve() else base.as_posix()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
 
 
 def _with_settings(value: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

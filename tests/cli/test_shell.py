@@ -142,7 +142,7 @@ def test_version_is_the_package_version(pddplan: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-@pytest.mark.parametrize("after_s", [0.3, 1.5])
+@pytest.mark.parametrize("after_s", [2.0, 4.0])
 def test_an_interrupt_leaves_no_half_file_and_one_line(tmp_path: Path, after_s: float) -> None:
     import signal
     import time

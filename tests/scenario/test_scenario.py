@@ -163,3 +163,26 @@ def test_a_problem_found_while_planning_gets_its_line(small: str, scenario_file:
     with pytest.raises(InputError) as caught, located(load_scenario(file)):
         raise InputError([Problem("sites.A.chips[0].price", "is missing", ""), Problem("somewhere else", "x", "")])
     assert [p.place for p in caught.value.problems] == [f"{file}:7 sites.A.chips[0].price", "somewhere else"]
+
+
+def test_a_plan_document_finds_the_files_of_its_scenario_from_any_folder(tmp_path: Path) -> None:
+    import json
+
+    from pddplan.scenario.plan_file import base_of
+
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "model.json").write_text("{}", encoding="utf-8")
+    shipped = load_scenario("agent-trace")
+    mine = override(load_scenario("01-minimal"), {"model.name": "model.json"})
+    mine._base = own
+    for scenario, base in ((shipped, "shipped"), (mine, own.resolve().as_posix())):
+        assert base_of(scenario) == base
+        inner = {"name": "x", "digest": "0", "base": base, "document": scenario.document()}
+        pools = [{"site": site, "role": "P", "chip": stock.chip, "instances": 1} for site, _, stock in scenario.chips()][:1]
+        plan = tmp_path / "plan.json"
+        plan.write_text(json.dumps({"schema_version": 1, "scenario": inner, "pools": pools}), encoding="utf-8")
+        from pddplan.scenario import load
+
+        assert load.load_scenario(plan).base.resolve() == scenario.base.resolve()
+    assert base_of(load_scenario("01-minimal")) is None
