@@ -8,6 +8,7 @@ from pddplan.optimize.result import PlanResult
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate as evaluate_decision
 from pddplan.pdd.fixed_plan import fixed_decision
+from pddplan.pdd.money import money
 from pddplan.pdd.plan import Decision
 from pddplan.scenario.schema import Scenario
 
@@ -30,4 +31,5 @@ def evaluate_plan(scenario: Scenario, decision: Decision, context: PlanContext |
         objective=objective_of(scenario.objective, evaluation),
         evaluation=evaluation,
         pd_ratio=pd_ratio(context, evaluation),
+        money=money(context, evaluation),
     )

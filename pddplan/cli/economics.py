@@ -43,9 +43,9 @@ def bathtub(
 
     Example: pddplan bathtub pdd-reference --price-ratio 0.1
     """
+    from pddplan.pdd.money import token_prices
     from pddplan.report.bathtub import bathtub_document, bathtub_lines, bathtub_page
     from pddplan.studies.bathtub import bathtub as study_bathtub
-    from pddplan.studies.money import token_prices
 
     read = read_scenario(scenario, set_, price_source)
     context, decision = _planned(read)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pddplan.pdd.money import Money
 from pddplan.pdd.plan import Configuration, Evaluation, Role
 
 Status = Literal["optimal", "feasible", "infeasible", "evaluated"]
@@ -130,6 +131,7 @@ class PlanResult:
 
     status: optimal (gap 0 up to tolerance), feasible (gap > 0), evaluated (a given plan, not searched). gap: relative,
     on the verified objective.
+    money: bill, token costs, revenue; None where the plan serves nothing.
     An infeasible scenario raises InfeasibleError instead of returning.
     """
 
@@ -146,3 +148,4 @@ class PlanResult:
     pd_ratio: PdRatio | None = None
     search: SearchLog = field(default_factory=SearchLog)
     purchase: Mapping[str, float] = field(default_factory=dict)
+    money: Money | None = None

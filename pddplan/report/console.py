@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pddplan.optimize.result import Binding, PlanResult, Rejection
 from pddplan.pdd.plan import Evaluation, Metrics, PoolResult
 from pddplan.report.json import relative
+from pddplan.report.money import money_lines
 from pddplan.report.numbers import duration, percent, signed_percent, significant
 from pddplan.scenario.schema import Scenario
 from pddplan.units import GBPS_BYTES_PER_S
@@ -39,6 +40,8 @@ def show_plan(console: Console, result: PlanResult, scenario: Scenario) -> None:
         _say(console, text)
     if result.pd_ratio is not None:
         _say(console, f"\nP:D  {result.pd_ratio.advice}")
+    if result.money is not None:
+        _say(console, "\nMoney  " + "\n".join(money_lines(result.money)))
     if result.baselines:
         console.print(_baselines(result, money))
     for warning in dict.fromkeys((*result.warnings, *evaluation.warnings)):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pddplan.economics.tokens import TokenCosts
 from pddplan.report.numbers import percent, signed_percent, significant
-from pddplan.studies.money import Money
+from pddplan.pdd.money import Money
 
 
 def money_document(money: Money) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def money_document(money: Money) -> dict[str, Any]:
             "output": money.flow.output_per_s,
         },
         "utilisation": money.utilisation,
-        "per_million_by_role": _costs(money.by_role),
+        "per_million_by_role": None if money.by_role is None else _costs(money.by_role),
         "per_million_by_tokens": _costs(money.by_tokens),
         "per_million_output_allocated": money.output.allocated,
         "per_million_output_used": money.output.used,
@@ -56,6 +56,9 @@ def money_lines(money: Money) -> Iterator[str]:
     yield f"{significant(bill.per_hour)} {unit}/h, {significant(bill.per_month)} a month, {significant(bill.per_year)} a year"
     yield "  " + ", ".join(f"{group} {percent(amount / bill.per_hour)}" for group, amount in bill.by_group().items() if amount > 0)
     for label, costs in (("by role", money.by_role), ("all tokens alike", money.by_tokens)):
+        if costs is None:
+            yield f"  per million tokens, {label}: unknown, a pool is known by its rate alone"
+            continue
         parts = (("uncached", costs.uncached), ("cached", costs.cached), ("output", costs.output))
         shown = ", ".join(f"{name} {significant(cost)}" for name, cost in parts if cost is not None)
         yield f"  per million tokens, {label}: {shown} {unit}"

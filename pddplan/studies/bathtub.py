@@ -23,8 +23,8 @@ from pddplan.economics.tokens import TokenPrices
 from pddplan.errors import InputError, Problem
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.evaluate import evaluate
+from pddplan.pdd.money import chosen_deployment, token_prices
 from pddplan.pdd.plan import Decision, Evaluation, Pool, Settings
-from pddplan.studies.money import chosen_deployment, token_prices
 from pddplan.units import GB, HOURS_PER_MONTH, SECONDS_PER_HOUR
 from pddplan.workload.mix import RequestMix
 

@@ -10,11 +10,11 @@ from pddplan.api import load_scenario
 from pddplan.errors import InputError
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.fixed_plan import fixed_decision
+from pddplan.pdd.money import token_prices
 from pddplan.report.bathtub import bathtub_document, bathtub_lines, bathtub_page
 from pddplan.report.html import render
 from pddplan.report.json import json_text
 from pddplan.studies.bathtub import BathtubStudy, bathtub
-from pddplan.studies.money import token_prices
 
 SCENARIO = """\
 name: bathtub

@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 from pddplan.api import load_scenario
-from pddplan.errors import InputError
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.fixed_plan import fixed_decision
+from pddplan.pdd.money import Money, money
 from pddplan.report.json import json_text
 from pddplan.report.money import money_document, money_lines
-from pddplan.studies.money import Money, money
 
 SPLIT = """plan={pools: [{site: A, role: P, chip: h100-sxm, instances: 40, profile: 1}, {site: A, role: RLD, chip: h100-sxm, instances: 3,
 profile: 2}, {site: B, role: MD, chip: h200-sxm, instances: 32, profile: 0}], links: {A-B: 1}}""".replace("\n", " ")
@@ -24,7 +23,9 @@ def of(*overrides: str) -> tuple[Money, float]:
     scenario = load_scenario("pdd-88-vs-43-32", overrides)
     context = PlanContext.from_scenario(scenario)
     evaluation = evaluate(context, fixed_decision(context))
-    return money(context, evaluation), evaluation.metrics.cost_usd_per_h
+    found = money(context, evaluation)
+    assert found is not None
+    return found, evaluation.metrics.cost_usd_per_h
 
 
 def test_the_bill_is_the_plans_cost_part_by_part() -> None:
@@ -36,10 +37,18 @@ def test_the_bill_is_the_plans_cost_part_by_part() -> None:
 
 def test_token_costs_add_up_to_the_bill_under_both_attributions() -> None:
     found, cost = of(SPLIT)
+    assert found.by_role is not None
     assert found.by_role.per_hour(found.flow) == pytest.approx(cost)
     assert found.by_tokens.per_hour(found.flow) == pytest.approx(cost)
     assert found.flow.cached_per_s == pytest.approx(0.9 * found.flow.input_per_s)
     assert found.by_role.output == pytest.approx((6.0 + 76.8) / 3600 / found.flow.output_per_s * 1e6)
+
+
+def test_a_pool_known_by_its_rate_alone_has_no_cost_by_role() -> None:
+    found, cost = of()
+    assert found.by_role is None
+    assert found.by_tokens.per_hour(found.flow) == pytest.approx(cost)
+    assert "unknown" in "\n".join(money_lines(found))
 
 
 def test_power_hosts_and_caches_are_lines_of_their_own() -> None:
@@ -94,6 +103,9 @@ def test_text_says_margin_and_unknowns() -> None:
     assert "revenue unknown: nobody says" in "\n".join(money_lines(blank))
 
 
-def test_a_plan_that_serves_nothing_has_no_token_cost() -> None:
-    with pytest.raises(InputError):
-        of(SPLIT, "workload.rate=0 req/s")
+def test_a_plan_that_serves_nothing_has_no_money() -> None:
+    scenario = load_scenario("pdd-88-vs-43-32", (SPLIT,))
+    context = PlanContext.from_scenario(scenario)
+    evaluation = evaluate(context, fixed_decision(context))
+    idle = {name: replace(each, mix=replace(each.mix, rate_per_s=0.0)) for name, each in context.deployments.items()}
+    assert money(context.with_deployments(idle), evaluation) is None

@@ -29,7 +29,8 @@ from pddplan.pdd.plan import Evaluation, PoolResult
 class Money:
     """Everything about the money of one evaluated plan, at the mean traffic of the day.
 
-    by_role, by_tokens: cost per million tokens under both attributions. utilisation: busy share of what is paid for (pools by their
+    by_role, by_tokens: cost per million tokens under both attributions; by_role is None where an aggregated pool is known by its
+    rate alone, since nobody can say which phase its time went to. utilisation: busy share of what is paid for (pools by their
     cost, at mean traffic). output: cost per million output tokens of the whole bill, allocated and used. per_request, per_task in
     currency. business: None where no token prices are known.
     """
@@ -37,7 +38,7 @@ class Money:
     bill: Bill
     flow: TokenFlow
     utilisation: float
-    by_role: TokenCosts
+    by_role: TokenCosts | None
     by_tokens: TokenCosts
     output: Utilised
     per_request: float
@@ -47,10 +48,12 @@ class Money:
     business: Business | None
 
 
-def money(context: PlanContext, evaluation: Evaluation) -> Money:
-    """Money of ``evaluation``. Raises InputError where nothing is served, since then no token has a cost."""
+def money(context: PlanContext, evaluation: Evaluation) -> Money | None:
+    """Money of ``evaluation``; None where nothing is served, since then no token has a cost."""
     bill = bill_of(context, evaluation)
     deployments = [each for each in context.deployments.values() if each.mix.rate_per_s > 0]
+    if not deployments:
+        return None
     rates = {each.name: each.mix.mean_rate_per_s or each.mix.rate_per_s for each in deployments}
     flow = _flow(deployments, rates)
     peak = sum(each.mix.rate_per_s for each in deployments)
@@ -58,11 +61,9 @@ def money(context: PlanContext, evaluation: Evaluation) -> Money:
     busy = sum(pool.cost_usd_per_h * min(pool.utilisation, 1.0) for pool in evaluation.pools)
     paid = sum(pool.cost_usd_per_h for pool in evaluation.pools)
     utilisation = busy / paid * rate / peak if paid > 0 and peak > 0 else math.nan
-    shares = _shares(context, evaluation)
-    by_role, by_tokens = (
-        token_costs(bill.by_role(), flow, rule, cached_prefill_share=shares[0], aggregated_prefill_share=shares[1])
-        for rule in ("role", "tokens")
-    )
+    by_role = None
+    if (shares := _shares(context, evaluation)) is not None:
+        by_role = token_costs(bill.by_role(), flow, "role", cached_prefill_share=shares[0], aggregated_prefill_share=shares[1])
     turns = sum(rates[each.name] * _turns(each) for each in deployments) / rate
     each = per_request(bill.per_hour, rate)
     prices, source = _prices_if_known(context)
@@ -72,7 +73,7 @@ def money(context: PlanContext, evaluation: Evaluation) -> Money:
         flow=flow,
         utilisation=utilisation,
         by_role=by_role,
-        by_tokens=by_tokens,
+        by_tokens=token_costs(bill.by_role(), flow, "tokens"),
         output=allocated_and_used(output, utilisation) if 0 < utilisation <= 1 else Utilised(output, math.nan),
         per_request=each,
         per_task=each * turns,
@@ -122,14 +123,17 @@ def _turns(deployment: Deployment) -> float:
     return float(1.0 / np.dot(weights, 1.0 / turns))
 
 
-def _shares(context: PlanContext, evaluation: Evaluation) -> tuple[float, float]:
-    """(share of prefill time that cached tokens cause, share of aggregated pools' busy time that is prefill), GPU-weighted."""
+def _shares(context: PlanContext, evaluation: Evaluation) -> tuple[float, float] | None:
+    """(share of prefill time that cached tokens cause, share of aggregated pools' busy time that is prefill), GPU-weighted;
+    None where an aggregated pool tells no times."""
     cached, aggregated = [(0.0, 0.0)], [(0.0, 0.0)]
     for pool in evaluation.pools:
         configuration = pool.pool.configuration
         stage = context.instance(configuration, evaluation.decision.settings)
-        if configuration.role not in ("P", "AGG") or getattr(stage, "rate", None) is not None:
+        if configuration.role not in ("P", "AGG"):
             continue
+        if getattr(stage, "rate", None) is not None:
+            return None
         mix = context.deployments[configuration.deployment].mix
         whole = stage.prefill_occupancy_s(mix.uncached_tokens, mix.input_tokens - mix.uncached_tokens)
         alone = stage.prefill_occupancy_s(mix.uncached_tokens, 0.0)
