@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pddplan.economics.tokens import TokenCosts
-from pddplan.report.numbers import percent, signed_percent, significant
 from pddplan.pdd.money import Money
+from pddplan.report.numbers import percent, signed_percent, significant
 
 
 def money_document(money: Money) -> dict[str, Any]:
