@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def scenario_of_plan(document: Document, base: Path) -> tuple[Document, Path]:
 
 def base_of(scenario: Scenario) -> str | None:
     """What a plan document says of the folder of its scenario's files: nothing where the scenario names no file."""
-    if not any((scenario.base / text).is_file() for text in _texts(scenario.document()) if "." in text):
+    if not any(os.path.isfile(scenario.base / text) for text in _texts(scenario.document()) if "." in text):
         return None
     base = scenario.base.resolve()
     return SHIPPED if base == (data_root() / "scenarios").resolve() else base.as_posix()
