@@ -64,7 +64,8 @@ def main() -> None:
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             path.unlink()
-            print(f"{make.__name__:<15}{requests:>10,}{blocks:>12,}{seconds:>9.1f}{cpu:>9.1f}{1e6 * cpu / requests:>16.1f}{after.ru_maxrss / 1e6:>9.2f}")
+            counts = f"{make.__name__:<15}{requests:>10,}{blocks:>12,}"
+            print(f"{counts}{seconds:>9.1f}{cpu:>9.1f}{1e6 * cpu / requests:>16.1f}{after.ru_maxrss / 1e6:>9.2f}")
 
 
 if __name__ == "__main__":
