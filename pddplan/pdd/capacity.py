@@ -94,7 +94,9 @@ def demand_shares(
     whole = np.asarray(owner.kv.transfer_bytes(total, total), dtype=np.float64)
     zero = np.zeros(mix.rows)
     line = None if link is None else context.lines[link.name]
-    flow = Flow(owner, 0, 0, 0, line, link, mix.weight, StageRows(zero, zero), sizes, whole, zero, zero, zero)
+    flow = Flow(
+        owner, 0, 0, 0, line, link, mix.weight, StageRows(zero, zero), sizes, whole, zero, zero, zero, np.arange(mix.rows)
+    )
     state = None
     if line is not None and link is not None:
         load = mix.rate_per_s * mix.mean(sizes)

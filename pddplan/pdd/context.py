@@ -23,6 +23,7 @@ from pddplan.pdd.decode_pool import DecodeTables
 from pddplan.pdd.laws import GRID
 from pddplan.pdd.line import Line
 from pddplan.pdd.plan import Configuration, Settings
+from pddplan.pdd.prefill_queue import Passes, QueueLaw, passes_of, queue_law
 from pddplan.queueing.ggc import Dispatch, WaitingLaw, waiting_law
 from pddplan.roofline.speculation import Speculation
 from pddplan.scenario.schema import ChipStock, Fabric, Model, Policy, Scenario, Singular
@@ -81,6 +82,8 @@ class PlanContext:
     _rows: dict[tuple[Configuration, int, bool], StageRows] = field(default_factory=dict, repr=False, compare=False)
     _tables: dict[int, DecodeTables] = field(default_factory=dict, repr=False, compare=False)
     _waits: dict[object, WaitingLaw] = field(default_factory=dict, repr=False, compare=False)
+    _passes: dict[tuple[Configuration, int, bool], Passes] = field(default_factory=dict, repr=False, compare=False)
+    _queues: dict[object, QueueLaw] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_scenario(cls, scenario: Scenario) -> PlanContext:
@@ -212,6 +215,40 @@ class PlanContext:
                 )
             self._tables[key] = DecodeTables(stage)
         return self._tables[key]
+
+    def passes(self, configuration: Configuration, settings: Settings | None = None) -> Passes:
+        """How the instance's prefill passes last for the rows of its deployment, computed once."""
+        settings = settings or self.settings(configuration.deployment)
+        key = (configuration, settings.prefill_chunk_tokens, settings.tail_packing)
+        if key not in self._passes:
+            mix, rows = self.deployments[configuration.deployment].mix, self.prefill_rows(configuration, settings)
+            self._passes[key] = passes_of(
+                self.instance(configuration, settings),
+                mix,
+                rows.latency_s,
+                rows.occupancy_s,
+                float(settings.prefill_chunk_tokens),
+                configuration.parallel.dp * configuration.parallel.pp,
+                settings.tail_packing,
+            )
+        return self._passes[key]
+
+    def prefill_queue(
+        self,
+        configuration: Configuration,
+        settings: Settings,
+        instances: int,
+        rate_per_s: float,
+        weight: FloatArray,
+        arrival_scv: float,
+    ) -> QueueLaw:
+        """What is added to a lone prefill in a P pool (prefill_queue.queue_law), kept for the next plan that asks the same."""
+        dispatch = self.deployments[configuration.deployment].policy.dispatch
+        passes = self.passes(configuration, settings)
+        key = (id(passes), instances, rate_per_s, arrival_scv, dispatch, weight.tobytes())
+        if key not in self._queues:
+            self._queues[key] = queue_law(passes, weight, rate_per_s, instances, arrival_scv, dispatch)
+        return self._queues[key]
 
     def prefill_wait(
         self, instances: int, rate_per_s: float, service_s: FloatArray, weight: FloatArray, arrival_scv: float, dispatch: Dispatch

@@ -74,7 +74,7 @@ class DecodeTables:
 @dataclass(frozen=True)
 class DecodeState:
     """A decode pool in its steady state. Nodes (what an arriving request meets): ``token_s`` seconds per token, ``wait_s`` for a
-    place, ``probability``; shape (nodes,)."""
+    place, ``probability``; shape (nodes,). queued: whether requests meet others (False: capacities only)."""
 
     utilisation: float
     batch_mean: float
@@ -90,6 +90,15 @@ class DecodeState:
     extend_share: float = 0.0
     extend_queue_s: float = 0.0
     extend_rate_per_instance: float = 0.0
+    queued: bool = True
+
+    @property
+    def first_s(self) -> float:
+        """From a place to the first token: what is left of the step (or extend) under way, then one step."""
+        if not self.queued:
+            return self.step_mean_s
+        busy = -math.expm1(-self.batch_mean)
+        return self.step_mean_s * (1.0 + 0.5 * busy) + self.extend_queue_s
 
     @property
     def stable(self) -> bool:
@@ -154,6 +163,7 @@ def decode_state(
         extend_share=share,
         extend_queue_s=queue,
         extend_rate_per_instance=per_instance,
+        queued=queueing,
     )
 
 
@@ -192,6 +202,7 @@ def relay_state(
             step,
             0.0,
             0.0,
+            queued=False,
         )
     if hold_s <= 0.0:
         rate_per_s, hold_s = 0.0, 1.0

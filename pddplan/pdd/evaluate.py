@@ -364,6 +364,8 @@ class _Judge:
             warnings.append(
                 "a measured MD profile has no extend_s: the handoff's recompute is taken to be in its measured rate, and its stall as 0"
             )
-        if any(state.method == "recursion" for state in self.state.prefill.values()):
-            warnings.append("prefill waits come from a seeded recursion (bursts, or services outside the closed form's limits)")
+        if any(state.queue.method == "recursion" for state in self.state.prefill.values()):
+            warnings.append(
+                "prefill waits come from a seeded recursion: passes that pack requests, bursts, or services outside the closed form's limits"
+            )
         return tuple(dict.fromkeys(warnings))

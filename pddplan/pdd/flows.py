@@ -27,7 +27,8 @@ class Flow:
     share: of the deployment's requests, per row, shape (rows,) (sums to the flow's share). line_bytes: KV missing at MD, v tokens;
     line_bytes_no_cache: all L tokens. hop_s: RDMA from P to RLD of the whole context. room_s: P to MD inside one room, v tokens.
     load_s: of MD's own
-    history from a tier behind HBM. ``deployment.mix`` has a row per state of MD's cache, so it may be longer than the scenario's.
+    history from a tier behind HBM. ``deployment.mix`` has a row per state of MD's cache, so it may be longer than the scenario's;
+    origin: the scenario's row of each.
     """
 
     deployment: Deployment
@@ -43,6 +44,7 @@ class Flow:
     hop_s: FloatArray
     room_s: FloatArray
     load_s: FloatArray
+    origin: NDArray[np.int64]
 
     @property
     def rate_per_s(self) -> float:
@@ -102,7 +104,20 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
                 share = mix.weight * rows_share[origin] * md_share * rld_share
                 flows.append(
                     Flow(
-                        served, p, rld, md, line, link, share, stage_rows, missing_bytes, whole_bytes, hop, room_s, history.load_s
+                        served,
+                        p,
+                        rld,
+                        md,
+                        line,
+                        link,
+                        share,
+                        stage_rows,
+                        missing_bytes,
+                        whole_bytes,
+                        hop,
+                        room_s,
+                        history.load_s,
+                        origin,
                     )
                 )
     return tuple(flows)

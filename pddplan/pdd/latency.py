@@ -6,6 +6,7 @@ jointly, so that TTFT, TPOT and their joint attainment belong together.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ CELLS = 3000
 
 @dataclass(frozen=True)
 class Stream:
-    """Atoms of one pipeline, class and way through the plan, shape (atoms,); weight is the share of the deployment's requests.
+    """Atoms of one pipeline, class, size and way through the plan, shape (atoms,); weight is the share of the deployment's requests.
 
     ttft_s: without waits. base_s: first to last token without what MD's state decides; md_gaps: gaps of MD's pace after it. gaps: O - 1.
     stall_s: of the handoff (0: none). queue_cdf: wait before prefill; place_cdf: wait for a place that delays the first token (RLD's, or
@@ -78,14 +79,14 @@ def streams_of(state: SteadyState) -> tuple[Stream, ...]:
             direct = name == "P-MD"
             uses_md: DecodeState | None = md
             if direct:
-                ttft = start + atoms.transfer_s + md.step_mean_s
+                ttft = start + atoms.transfer_s + md.first_s
                 base, md_gaps, stall = np.zeros(row.size), gaps, np.zeros(row.size)
                 place, step = md_place(md), 0.0
                 starts = p.stable and line_ok and md.stable
                 served, paces = starts, md.stable
             else:
                 assert rld is not None
-                ttft = start + flow.hop_s[row] + rld.step_mean_s
+                ttft = start + flow.hop_s[row] + rld.first_s
                 on_rld = np.maximum(np.where(atoms.local, output, atoms.eager_tokens + handed.extra_tokens) - 1.0, 0.0)
                 joins = handed.md_tokens > 0.0
                 queue = md.step_mean_s / 2.0 + md.extend_queue_s
@@ -97,8 +98,9 @@ def streams_of(state: SteadyState) -> tuple[Stream, ...]:
                 starts = p.stable and rld.stable
                 paces = rld.stable and (uses_md is None or (md.stable and line_ok))
                 served = starts and paces
-            for index in np.unique(classes[mask]):
-                pick = mask & (classes == index) & (atoms.weight > 0.0)
+            sizes = p.queue.bin_of_row[flow.origin[row]]
+            for index, size in itertools.product(np.unique(classes[mask]), range(len(p.queue.cdfs))):
+                pick = mask & (classes == index) & (sizes == size) & (atoms.weight > 0.0)
                 if not pick.any():
                     continue
                 streams.append(
@@ -113,7 +115,7 @@ def streams_of(state: SteadyState) -> tuple[Stream, ...]:
                         gaps=gaps[pick],
                         stall_s=stall[pick],
                         rld_step_s=step,
-                        queue_cdf=p.wait_cdf,
+                        queue_cdf=p.queue.cdfs[size],
                         place_cdf=place,
                         md=uses_md,
                         direct=direct,

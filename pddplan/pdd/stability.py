@@ -249,7 +249,9 @@ class _Rules:
         if self.table.batch_max < 1:
             return self
         batches = np.arange(1, self.table.batch_max + 1)
-        now, before = (float(np.interp(min(x, 1.0) * self.table.batch_max, batches, self.table.step_s)) for x in (load, from_load))
+        now, before = (
+            float(np.interp(min(x, 1.0) * self.table.batch_max, batches, self.table.step_s)) for x in (load, from_load)
+        )
         return replace(self, token_s=self.token_s * max(now / before, 1.0))
 
     def utilisation(self, hold_s: float) -> float:

@@ -21,6 +21,7 @@ from pddplan.pdd.handoff import Extend, Outcome, catch_up, one_shot, resolve, sh
 from pddplan.pdd.laws import GRID, NO_WAIT
 from pddplan.pdd.md_cache import cache_bytes_per_instance
 from pddplan.pdd.plan import Decision
+from pddplan.pdd.prefill_queue import QueueLaw
 from pddplan.pdd.routing import Atoms, route
 from pddplan.pdd.transfer import LineState, line_state
 from pddplan.queueing.decode import Spread
@@ -35,14 +36,12 @@ CONTEXT_ATOMS = 48
 
 @dataclass(frozen=True)
 class PrefillState:
-    """A P pool under load. ``wait_cdf`` on laws.GRID; method says how the wait was found (queueing.ggc)."""
+    """A P pool under load. queue: what is added to a lone prefill, by size of the request; its bins are of the scenario's rows."""
 
     utilisation: float
     rate_per_s: float
     service_mean_s: float
-    wait_cdf: FloatArray
-    wait_mean_s: float
-    method: str
+    queue: QueueLaw
 
     @property
     def stable(self) -> bool:
@@ -349,24 +348,21 @@ class _Solver:
         members = self.p_flows[p]
         flow = self.flows[members[0]]
         policy, mix = flow.deployment.policy, flow.deployment.mix
-        share = np.sum([self.flows[i].share for i in members], axis=0)
+        rows = self.context.deployments[flow.deployment.name].mix.rows
+        shares = [np.bincount(self.flows[i].origin, self.flows[i].share, rows) for i in members]
+        share = np.asarray(np.sum(shares, axis=0), dtype=np.float64)
         part = float(share.sum())
         rate = part * self.rate(flow)
-        services = flow.prefill.occupancy_s
+        configuration, settings = self.decision.pools[p].configuration, self.decision.settings
+        services = self.context.prefill_rows(configuration, settings).occupancy_s
         instances = self.decision.pools[p].instances
         mean = float(share @ services) / part if part > 0.0 else 0.0
         load = rate * mean / instances
         if policy.queueing == "none":
             over = load > 1.0 + 1e-9
-            return PrefillState(
-                load if over else min(load, 1.0 - 1e-12),
-                rate,
-                mean,
-                GRID.never() if over else NO_WAIT,
-                math.inf if over else 0.0,
-                "capacity",
+            law = QueueLaw(
+                np.zeros(rows, dtype=np.int64), (GRID.never() if over else NO_WAIT,), math.inf if over else 0.0, "capacity"
             )
+            return PrefillState(load if over else min(load, 1.0 - 1e-12), rate, mean, law)
         scv = 1.0 + part * (mix.arrival_scv - 1.0)
-        used = share > 0.0
-        law = self.context.prefill_wait(instances, rate, services[used], share[used], scv, policy.dispatch)
-        return PrefillState(load, rate, mean, law.cdf if law.p_wait > 0.0 else NO_WAIT, law.mean_s, law.method)
+        return PrefillState(load, rate, mean, self.context.prefill_queue(configuration, settings, instances, rate, share, scv))

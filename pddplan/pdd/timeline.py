@@ -129,7 +129,7 @@ def _timeline(context: PlanContext, state: SteadyState, streams: Sequence[Stream
     output = float(mix.output_tokens[row])
     if stream.pipeline == "P-MD":
         add(lane, "transfer", transfer, float(mix.md_missing_tokens[row]))
-        add("MD", "first token", md.step_mean_s, 1.0)
+        add("MD", "first token", md.first_s, 1.0)
         first = clock
         add("MD", "decode", float(stream.gaps[index]) * md.token_mean_s, output - 1.0)
         return _finished(stream, mix, row, percentile, first, clock, 0.0, 0.0, spans)
@@ -138,7 +138,7 @@ def _timeline(context: PlanContext, state: SteadyState, streams: Sequence[Stream
     add("RDMA", "hop to RLD", float(flow.hop_s[row]), float(mix.input_tokens[row]))
     start_rld = clock
     on_rld = output if bool(atoms.local[atom]) else float(atoms.eager_tokens[atom] + handed.extra_tokens[atom])
-    first = start_rld + relay.step_mean_s
+    first = start_rld + relay.first_s
     rld_end = first + max(on_rld - 1.0, 0.0) * relay.token_mean_s
     spans.append(Span("RLD", "eager decode", start_rld, rld_end, on_rld))
     sent = float(atoms.sent_bytes[atom])

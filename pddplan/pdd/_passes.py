@@ -1,0 +1,148 @@
+"""Compiled recursion of prefill passes (numba); imported only where prefill is batched."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+PINNED, CENTRAL, SHORTEST = 0, 1, 2
+_TINY = 1e-9
+
+
+@njit(cache=True)
+def _pass_s(first, pieces, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget):  # type: ignore[no-untyped-def]
+    """Duration of the pass made of the first ``pieces`` requests of a list: their shared work, never less than its fullest rank alone."""
+    room, total, most, work, scaled = budget, 0.0, 0.0, 0.0, 0.0
+    customer = first
+    for _ in range(pieces):
+        tokens = min(left[customer], chunk, room)
+        r = row[customer]
+        total += tokens
+        most = max(most, tokens)
+        work += shared_s[r] * tokens / uncached[r]
+        scaled += scale[r] * tokens
+        room -= tokens
+        customer = nxt[customer]
+    fullest = max(total / ranks, most)
+    return max(work, np.interp(fullest, points, seconds) * scaled / total)
+
+
+@njit(cache=True)
+def pass_times(  # type: ignore[no-untyped-def]
+    arrival, row, server, ties, uncached, shared_s, scale, points, seconds, chunk, ranks, packs, instances, mode
+):
+    """Seconds from arrival to the end of prefill, shape (customers,), for arrivals in order of time.
+
+    Each instance runs passes: at most ``chunk`` tokens of a request and chunk x ranks in all (without packing: ``ranks`` requests), oldest
+    first. mode: PINNED (customer i on ``server[i]``), CENTRAL (one queue), SHORTEST (fewest requests, ties by ``ties`` in [0, 1)).
+    """
+    n = arrival.size
+    budget = chunk * ranks
+    left = uncached[row].copy()
+    nxt = np.full(n, -1, dtype=np.int64)
+    ended = np.full(n, np.inf)
+    head = np.full(instances + 1, -1, dtype=np.int64)
+    tail = np.full(instances + 1, -1, dtype=np.int64)
+    count = np.zeros(instances + 1, dtype=np.int64)
+    pieces = np.zeros(instances, dtype=np.int64)
+    end = np.full(instances, np.inf)
+    shared = instances  # list number of the central queue
+    came, done = 0, 0
+    while done < n:
+        k = int(np.argmin(end))
+        now = end[k]
+        if came < n and arrival[came] <= now:
+            i = came
+            now = arrival[i]
+            came += 1
+            where = shared
+            if mode == PINNED:
+                where = server[i]
+            elif mode == SHORTEST:
+                fewest, equal = count[0], 0
+                for j in range(instances):
+                    if count[j] < fewest:
+                        fewest, equal = count[j], 1
+                    elif count[j] == fewest:
+                        equal += 1
+                pick = int(ties[i] * equal)
+                where = 0
+                for j in range(instances):
+                    if count[j] == fewest:
+                        if pick == 0:
+                            where = j
+                            break
+                        pick -= 1
+            if head[where] < 0:
+                head[where] = i
+            else:
+                nxt[tail[where]] = i
+            tail[where] = i
+            count[where] += 1
+            k = -1
+            if mode == CENTRAL:
+                for j in range(instances):
+                    if end[j] == np.inf:
+                        k = j
+                        break
+            elif end[where] == np.inf:
+                k = where
+            if k < 0:
+                continue
+        else:
+            room = budget
+            before, customer = -1, head[k]
+            for _ in range(pieces[k]):
+                tokens = min(left[customer], chunk, room)
+                room -= tokens
+                left[customer] -= tokens
+                after = nxt[customer]
+                if left[customer] <= _TINY:
+                    ended[customer] = now
+                    done += 1
+                    count[k] -= 1
+                    if before < 0:
+                        head[k] = after
+                    else:
+                        nxt[before] = after
+                    if tail[k] == customer:
+                        tail[k] = before
+                else:
+                    before = customer
+                customer = after
+            end[k] = np.inf
+        if mode == CENTRAL:
+            room = budget
+            customer = head[k]
+            while customer >= 0:
+                room -= min(left[customer], chunk)
+                customer = nxt[customer]
+            while head[shared] >= 0 and (room > 0.0 or count[k] == 0):
+                if not packs and count[k] >= ranks:
+                    break
+                customer = head[shared]
+                head[shared] = nxt[customer]
+                nxt[customer] = -1
+                count[shared] -= 1
+                if head[k] < 0:
+                    head[k] = customer
+                else:
+                    nxt[tail[k]] = customer
+                tail[k] = customer
+                count[k] += 1
+                room -= min(left[customer], chunk)
+        if head[k] < 0:
+            continue
+        room, number = budget, 0
+        customer = head[k]
+        while customer >= 0 and room > 0.0 and (packs or number < ranks):
+            room -= min(left[customer], chunk, room)
+            number += 1
+            customer = nxt[customer]
+        pieces[k] = number
+        end[k] = now + _pass_s(head[k], number, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget)
+    return ended - arrival
