@@ -93,6 +93,8 @@ def bathtub(
     mix = chosen.mix
     input_tokens, output_tokens = mix.mean(mix.input_tokens), mix.mean(mix.output_tokens)
     bills, source = prices if prices is not None else token_prices(context, chosen.name)
+    if not bills.miss > 0:
+        raise InputError(Problem("token_prices.input", f"{bills.miss:g}", "a price over 0: benefit is revenue over cost", "0.55 USD/Mtok"))
     prefill_pool = _pool(decision, chosen.name, ("P", "AGG"))
     decode_pool = _pool(decision, chosen.name, ("MD", "AGG"))
     stage = context.instance(decode_pool.configuration, decision.settings)

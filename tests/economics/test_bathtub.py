@@ -48,7 +48,8 @@ def test_revenue_at_07_is_below_that_at_04_only_under_a_sixth() -> None:
 
 def test_a_published_form_without_a_discount_has_no_valley() -> None:
     assert Empirical.from_drop(1.0).valley() is None
-    for bad in ({"drop": 0.0}, {"from_hit": 0.8}, {"price_ratio": 0.0}):
+    assert Empirical.from_drop(0.0).valley() is None  # free cached tokens: revenue only falls
+    for bad in ({"drop": 0.0}, {"from_hit": 0.8}, {"price_ratio": -0.1}):
         with pytest.raises(InputError):
             Empirical.from_drop(**({"price_ratio": 0.1} | bad))
 

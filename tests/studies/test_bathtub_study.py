@@ -113,6 +113,10 @@ def test_scenario_prices_come_before_published_ones_and_none_is_an_error(context
             "plan.pools[1].dp=1",
             "plan.pools[1].tp=8",
         )
+    free = study(context, 0.0)
+    assert free.curve.revenue[-1] == pytest.approx(1000 * 0.87 / 1e6)
+    with pytest.raises(InputError, match="over 0"):
+        study(context, None, "token_prices={input: 0 USD/Mtok, output: 1 USD/Mtok}")
     with pytest.raises(InputError, match="price ratio"):
         token_prices(context, None, float("nan"))
 
