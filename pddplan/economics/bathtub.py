@@ -127,7 +127,8 @@ class Empirical:
         """The line on which throughput drops by ``drop`` from one hit rate to another: k = drop / (to - (1 - drop) from)."""
         if not (0 < drop < 1 and 0 <= from_hit < to_hit <= 1 and price_ratio >= 0):
             found = f"drop {drop} from {from_hit} to {to_hit} at price ratio {price_ratio}"
-            raise InputError(Problem("bathtub", found, "0 < drop < 1, 0 <= from < to <= 1 and a price ratio of at least 0", "0.2 from 0.4 to 0.7"))
+            accepted = "0 < drop < 1, 0 <= from < to <= 1 and a price ratio of at least 0"
+            raise InputError(Problem("bathtub", found, accepted, "0.2 from 0.4 to 0.7"))
         return cls(price_ratio, drop / (to_hit - (1 - drop) * from_hit))
 
     def revenue(self, hit_rate: ArrayLike) -> FloatArray:
