@@ -60,6 +60,15 @@ TRAITS: dict[str, Traits] = {
     "glm": Traits(qkv_bias=True),
     "glm4_moe": Traits(qkv_bias=True),
     "olmo2": Traits(qk_norm="full"),
+    "olmo3": Traits(qk_norm="full"),
+    "olmoe": Traits(qk_norm="full"),
+    "minicpm": _LLAMA,
+    "bailing_moe": _LLAMA,
+    "ernie4_5": replace(_LLAMA, tied=True),
+    "ernie4_5_moe": replace(_LLAMA, tied=True),
+    "dots1": Traits(qk_norm="head", sliding_default="none"),
+    "hunyuan_v1_moe": Traits(qk_norm="head", tied=True),
+    "qwen3_omni_moe_text": _QWEN3,
     "qwen": Traits(qkv_bias=True),
     "qwen2": _QWEN2,
     "qwen2_vl": _QWEN2,
@@ -116,7 +125,7 @@ TRAITS: dict[str, Traits] = {
 UNGATED_ACTIVATIONS = frozenset({"relu", "relu2", "gelu", "gelu_new", "gelu_fast", "quick_gelu"})
 
 
-def traits_of(model_type: str, activation: str | None) -> Traits:
+def traits_of(model_type: str, activation: str) -> Traits:
     """Conventions of the family; of an unknown one, Llama's with ``validated=False`` and gating by its activation."""
     if model_type in TRAITS:
         return TRAITS[model_type]

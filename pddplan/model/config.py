@@ -67,14 +67,16 @@ def parse_config(
 ) -> ModelSpec:
     """ModelSpec from the parsed config. Raises InputError that lists every missing key with all names looked for."""
     keys = Keys(root, place)
-    traits = traits_of(keys.model_type, keys.get(*LOADED_ACTIVATION))
+    traits = traits_of(keys.model_type, str(keys.get(*LOADED_ACTIVATION)))
     geometry, layers = build_layers(keys, traits)
+    if not layers:
+        keys.finish()
     scheme = read_scheme(keys, quantization)
     tied = keys.root.get("tie_word_embeddings", keys.text.get("tie_word_embeddings", traits.tied))
     keys.used.add("tie_word_embeddings")
     positions = keys.integer(*POSITIONS, default=None)
     mtp_layers, mtp_extra = _mtp(keys, traits, geometry, layers)
-    vision, vision_note = vision_params(root)
+    vision, vision_note = vision_params(root, geometry.hidden)
     keys.finish()
 
     embedding = Gemm("model.embed_tokens", geometry.vocab, geometry.hidden, "out", "embedding")
@@ -154,17 +156,17 @@ def _hyper_connections(keys: Keys, g: Geometry, blocks: int) -> int:
 
 def _mtp(keys: Keys, traits: Traits, g: Geometry, layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
     """MTP layers and their further parameters: the 2 hidden x hidden projection and three norms of each module."""
-    count = keys.integer(*MTP_COUNT, default=0, minimum=0) or 0
+    count = keys.integer(*MTP_COUNT, default=0, minimum=0, maximum=64) or 0
     if not count or keys.get("use_mtp") is False:
         return (), 0
-    pattern = keys.get("mtp_hybrid_override_pattern", "mtp_layers_block_type")
+    pattern = keys.marks("mtp_hybrid_override_pattern", "mtp_layers_block_type")
     if pattern:
         made = single_mixers(keys, traits, g, pattern, len(pattern))
     else:
         cached = [layer for layer in layers if layer.attention.kind in ("full", "window", "mla")]
         last = cached[-1] if cached else layers[-1]
-        ratios = keys.get("compress_ratios")
-        if ratios is not None:
+        ratios = keys.marks("compress_ratios")
+        if ratios:
             last = Layer(compressed(keys, g, int(ratios[-1])), layers[-1].ffn)
         shape = read_moe(keys, g)
         made = (Layer(last.attention, moe(keys, traits, g, shape) if shape else last.ffn),)

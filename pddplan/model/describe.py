@@ -6,7 +6,7 @@ from typing import Any
 
 from pddplan.model.flops import decode_flops_parts, head_flops_per_token
 from pddplan.model.kv_cache import KvCache, kv_cache
-from pddplan.model.parallel import experts_per_gpu, model_experts, stage_sizes, stages
+from pddplan.model.parallel import experts_per_gpu, kv_head_counts, model_experts, stage_sizes, stages
 from pddplan.model.spec import Attention, ModelSpec, Parallel
 from pddplan.model.weights import mtp_bytes, parameters, vision_bytes, weight_bytes, weight_bytes_by_group, weight_bytes_of_stages
 
@@ -192,6 +192,12 @@ def notes(model: ModelSpec, cache: KvCache, parallel: Parallel, context_tokens: 
         found.append("parts.state is the recurrent matrices; the short convolutions' cache stands in parts.convolution")
     if "fp8_ds_mla" in model.kv_formats and cache.format == "fp8":
         found.append("fp8 counts one byte a value; vLLM and SGLang store fp8_ds_mla entries, with scales and bf16 RoPE dimensions")
+    kinds = {layer.attention.kind for layer in model.distinct_layers}
+    if parallel.tp > 1 and kinds & {"mla", "csa", "hca"}:
+        found.append(f"the latent is whole on each of the {parallel.tp} tensor-parallel GPUs (attention DP would share it)")
+    repeated = [kv for kv in kv_head_counts(model) if parallel.tp > kv]
+    if repeated:
+        found.append(f"tp {parallel.tp} exceeds {repeated[0]} KV heads: each is repeated on {parallel.tp // repeated[0]} GPUs")
     if model.max_position_embeddings and context_tokens > model.max_position_embeddings:
         found.append(f"context {context_tokens:,.0f} is beyond max_position_embeddings {model.max_position_embeddings:,}")
     if parallel.pp > 1:

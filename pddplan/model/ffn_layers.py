@@ -120,7 +120,7 @@ def moe(keys: Keys, traits: Traits, g: Geometry, shape: MoeShape) -> Ffn:
     if shape.expert_hidden != g.hidden:
         gemms.append(Gemm(f"{name}.fc1_latent_proj", shape.expert_hidden, g.hidden, "none", "shared_experts"))
         gemms.append(Gemm(f"{name}.fc2_latent_proj", g.hidden, shape.expert_hidden, "none", "shared_experts"))
-    bias = keys.get("topk_method") in SCORE_BIAS or keys.flag("use_routing_bias") or keys.flag("use_moe_router_bias")
+    bias = str(keys.get("topk_method")) in SCORE_BIAS or keys.flag("use_routing_bias") or keys.flag("use_moe_router_bias")
     router_bias = shape.experts if bias or traits.ffn_bias else 0
     path = "experts.0" if keys.flag("enable_moe_block") else f"{name}.experts.0"
     expert = _matrices(path, shape.width, shape.expert_hidden, traits.gated, "experts")
@@ -148,10 +148,12 @@ def moe_layers(keys: Keys, layers: int) -> Callable[[int], bool]:
     frequencies = keys.per_layer("moe_layer_freq", layers)
     if frequencies is not None:
         return lambda layer: bool(frequencies[layer])
-    chosen = keys.get("moe_layers_enum", "moe_layers")
+    chosen = keys.marks("moe_layers_enum", "moe_layers")
     if chosen is not None:
-        numbers = chosen.split(",") if isinstance(chosen, str) else chosen
-        members = {int(number) for number in numbers}
+        numbers = [str(number).strip() for number in (chosen.split(",") if isinstance(chosen, str) else chosen)]
+        if not all(number.isdigit() for number in numbers):
+            keys.invalid("moe_layers_enum", ", ".join(numbers), "numbers of layers", "3,4,5")
+        members = {int(number) for number in numbers if number.isdigit()}
         return lambda layer: layer in members
     if keys.get("expert_layer_period") is not None:
         period, offset = keys.need("expert_layer_period"), keys.integer("expert_layer_offset", default=0, minimum=0)
@@ -159,7 +161,7 @@ def moe_layers(keys: Keys, layers: int) -> Callable[[int], bool]:
     if keys.get("interleave_moe_layer_step") is not None:
         step = keys.need("interleave_moe_layer_step")
         return lambda layer: (layer + 1) % step == 0
-    only_dense = set(keys.get("mlp_only_layers", default=()))
+    only_dense = set(keys.marks("mlp_only_layers") or ())
     step = keys.integer("decoder_sparse_step", default=1) or 1
     first = keys.integer("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0, minimum=0) or 0
     every = keys.integer("moe_layer_freq", default=1) or 1

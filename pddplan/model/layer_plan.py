@@ -19,12 +19,13 @@ FULL = frozenset({"full_attention", "full", "attention", "global", "global_atten
 WINDOW = frozenset({"sliding_attention", "sliding_window", "chunked_attention", "local", "local_attention", "swa"})
 LINEAR = frozenset({"linear_attention", "mamba", "mamba2", "conv", "kda", "lightning", "gated_deltanet", "gdn"})
 WINDOW_SIZE = ("sliding_window", "sliding_window_size", "window_size", "attention_window_size", "attention_chunk_size")
+MOST_LAYERS = 10_000
 BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
 def layer_count(keys: Keys) -> int:
     """Number of layers; where the config has only the list of their kinds, its length."""
-    count = keys.integer(*LAYERS)
+    count = keys.integer(*LAYERS, maximum=MOST_LAYERS)
     if count is not None:
         return count
     for name in ("layers_block_type", "layer_types", "block_configs", "hybrid_override_pattern"):
@@ -32,21 +33,25 @@ def layer_count(keys: Keys) -> int:
         if isinstance(kinds, list | str) and kinds:
             keys.origin[LAYERS[0]] = f"length of {keys.origin[name]}"
             return len(kinds)
-    return keys.need(*LAYERS)
+    return keys.need(*LAYERS, maximum=MOST_LAYERS)
 
 
 def build_layers(keys: Keys, traits: Traits) -> tuple[Geometry, tuple[Layer, ...]]:
     """All layers in order, MTP excluded. Records what is missing or contradictory in ``keys.problems``."""
     count = layer_count(keys)
     geometry = read_geometry(keys, count)
-    pattern = keys.get("hybrid_override_pattern") or (
-        keys.get("layers_block_type") if keys.model_type == "nemotron_h" else None
+    pattern = keys.marks("hybrid_override_pattern") or (
+        keys.marks("layers_block_type") if keys.model_type == "nemotron_h" else None
     )
     if pattern is not None:
         return geometry, single_mixers(keys, traits, geometry, pattern, count)
     blocks = keys.per_layer("block_configs", count)
     if blocks is not None:
-        return geometry, tuple(_searched_block(keys, traits, geometry, block) for block in blocks)
+        try:
+            return geometry, tuple(_searched_block(keys, traits, geometry, block) for block in blocks)
+        except (TypeError, ValueError, AttributeError, KeyError, ZeroDivisionError) as error:
+            keys.invalid("block_configs", f"a block that cannot be read ({error})", "attention and ffn of each block as published")
+            return geometry, ()
     if keys.get("is_encoder_decoder"):
         keys.invalid("is_encoder_decoder", "true", "a decoder-only model")
     mixers = attention_of_layers(keys, traits, geometry)
@@ -62,7 +67,7 @@ def build_layers(keys: Keys, traits: Traits) -> tuple[Geometry, tuple[Layer, ...
 
 def single_mixers(keys: Keys, traits: Traits, g: Geometry, pattern: Sequence[str], count: int) -> tuple[Layer, ...]:
     """Nemotron-H: each layer is one mixer alone (M mamba2, * attention, - MLP, E MoE)."""
-    kinds = [BLOCKS.get(mark, mark) for mark in pattern]
+    kinds = [BLOCKS.get(str(mark), str(mark)) for mark in pattern]
     if len(kinds) != count:
         keys.invalid("hybrid_override_pattern", f"{len(kinds)} marks", f"one for each of the {count} layers")
     unknown = sorted(set(kinds) - set(BLOCKS.values()))
@@ -147,10 +152,10 @@ def layer_kinds(keys: Keys, traits: Traits, count: int) -> list[str]:
     marks = keys.per_layer("attn_type_list", count)
     if marks is not None:
         return ["full" if mark else "lightning" for mark in marks]
-    members = keys.get("linear_attn_config.full_attn_layers")
+    members = keys.marks("linear_attn_config.full_attn_layers")
     if members is not None:
         return ["full" if layer + 1 in set(members) else "kda" for layer in range(count)]
-    members = keys.get("attn_layer_indices")
+    members = keys.marks("attn_layer_indices")
     if members is not None:
         return ["full" if layer in set(members) else "mamba2" for layer in range(count)]
     if keys.get("full_attention_interval") is not None and keys.get("linear_num_value_heads") is not None:
@@ -158,7 +163,8 @@ def layer_kinds(keys: Keys, traits: Traits, count: int) -> list[str]:
         return ["full" if (layer + 1) % every == 0 else "gdn" for layer in range(count)]
     if keys.get("layer_group_size") is not None:
         every = keys.need("layer_group_size")
-        return ["full" if (layer + 1) % every == 0 else "lightning" for layer in range(count)]
+        whole = count // every * every
+        return ["full" if (layer + 1) % every == 0 or layer >= whole else "lightning" for layer in range(count)]
     if keys.get("attn_layer_period") is not None:
         every, offset = keys.need("attn_layer_period"), keys.integer("attn_layer_offset", default=0, minimum=0)
         return ["full" if layer % every == offset else "mamba" for layer in range(count)]
@@ -220,7 +226,7 @@ def _full_attention(keys: Keys, traits: Traits, g: Geometry) -> Callable[[int], 
         if whole.indexer is None:
             return lambda layer: whole
         name = "sparse_attention_config.sparse_attention_freq"
-        members = keys.get(name)
+        members = keys.marks(name)
         sparse = attention.with_indexer_weights(whole, g.hidden, g.hidden)
         plain = replace(whole, indexer=None)
         return lambda layer: sparse if members is None or members[layer] else plain

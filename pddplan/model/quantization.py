@@ -65,6 +65,9 @@ class Scheme:
     silent: bool = False  # the checkpoint has no quantisation block
 
 
+UNQUANTISED = Scheme(lambda names, group: BF16, silent=True)
+
+
 @lru_cache(maxsize=4096)
 def _expression(pattern: str) -> re.Pattern[str]:
     """Matcher of one module pattern: ``re:`` expression, shell wildcard, or a name with everything below or ending in it."""
@@ -117,7 +120,15 @@ def read_scheme(keys: Keys, beside: Mapping[str, Any] | None) -> Scheme:
     config = keys.get("quantization_config", "quantization")
     extra = (beside or {}).get("quantization") if beside else None
     if not isinstance(config, Mapping) and not isinstance(extra, Mapping):
-        return Scheme(lambda names, group: BF16, silent=True)
+        return UNQUANTISED
+    try:
+        return _read_blocks(keys, config, extra)
+    except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+        keys.invalid("quantization_config", f"a block that cannot be read ({error})", "a quantisation block as published")
+        return UNQUANTISED
+
+
+def _read_blocks(keys: Keys, config: Any, extra: Any) -> Scheme:
     block = dict(config) if isinstance(config, Mapping) else {}
     for name, value in (extra or {}).items():
         block.setdefault(name, value)

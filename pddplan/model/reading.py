@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pddplan.errors import InputError, Problem
+from pddplan.units import shown
 
+LARGEST = 1_000_000_000
 TEXT_CONFIGS = ("text_config", "language_config", "llm_config", "thinker_config")
 TRIVIAL_KEYS = frozenset(
     [
@@ -48,8 +50,8 @@ class Keys:
 
     @property
     def architecture(self) -> str:
-        names = self.root.get("architectures") or self.text.get("architectures") or [self.model_type or "unknown"]
-        return str(names[0])
+        names = self.root.get("architectures") or self.text.get("architectures")
+        return str(names[0]) if isinstance(names, list) and names else self.model_type or "unknown"
 
     def get(self, *names: str, default: Any = None) -> Any:
         """First value that is there and not null, from the language section or the top level; ``a.b`` reads b of a."""
@@ -63,22 +65,22 @@ class Keys:
                     return found[inner]
         return default
 
-    def integer(self, *names: str, default: int | None = None, minimum: int = 1) -> int | None:
+    def integer(self, *names: str, default: int | None = None, minimum: int = 1, maximum: int = LARGEST) -> int | None:
+        """A whole number within its bounds (or a list of equal ones), ``default`` when absent or null; faults are kept for ``finish``."""
         value = self.get(*names)
         if value is None:
             return default
         if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < minimum:
-            self.problems.append(
-                Problem(f"{self.place} {self.origin[names[0]]}", repr(value), f"a whole number of at least {minimum}")
-            )
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value and abs(value) != float("inf")
+        if not whole or value != int(value) or not minimum <= value <= maximum:
+            self.invalid(names[0], shown(value), f"a whole number from {minimum} to {maximum:,}")
             return default
         return int(value)
 
-    def need(self, *names: str) -> int:
+    def need(self, *names: str, maximum: int = LARGEST) -> int:
         """A dimension that no default may replace; 1 after a missing one, whose problem is kept for ``finish``."""
-        value = self.integer(*names)
+        value = self.integer(*names, maximum=maximum)
         if value is not None:
             return value
         if not any(self.get(name) is not None for name in names):
@@ -98,6 +100,14 @@ class Keys:
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.get(name)
         return default if value is None else bool(value)
+
+    def marks(self, *names: str) -> Sequence[Any] | None:
+        """A list, or a text of one-letter marks."""
+        value = self.get(*names)
+        if value is None or isinstance(value, list | str):
+            return value
+        self.invalid(names[0], shown(value), "a list, or a text with one mark each")
+        return None
 
     def per_layer(self, name: str, layers: int) -> Sequence[Any] | None:
         """A list with one entry a layer (entries beyond, of MTP layers, are cut off)."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def vision_params(root: Mapping[str, Any]) -> tuple[int, str]:
-    """Parameters and a note on how they were counted; (0, "") without a vision section.
+def vision_params(root: Mapping[str, Any], text_hidden: int) -> tuple[int, str]:
+    """Parameters and a note on how they were counted; (0, "") without a vision section. ``text_hidden``: width of the language model.
 
     Counted from the published layouts of Qwen-VL, MoonViT (Kimi), Gemma and SigLIP-like towers: patch embedding, position
     table, transformer blocks, projector. A section without readable sizes gives 0 and says so.
@@ -16,26 +16,28 @@ def vision_params(root: Mapping[str, Any]) -> tuple[int, str]:
     if not isinstance(config, Mapping):
         return 0, ""
     kind = str(root.get("model_type") or "")
-    if "deepstack_visual_indexes" in config:
-        return _qwen(config), ""
-    if "vt_hidden_size" in config:
-        return _moon(config), ""
+    try:
+        if "deepstack_visual_indexes" in config:
+            return _qwen(config), ""
+        if "vt_hidden_size" in config:
+            return _moon(config), ""
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return 0, f"the vision section of {kind} cannot be read ({error}): its parameters are not counted"
     layers, hidden = _first(config, "num_hidden_layers", "depth", "layers"), _first(config, "hidden_size", "width", "embed_dim")
     if layers is None or hidden is None:
         return 0, f"the vision section of {kind} has no readable sizes: its parameters are not counted"
-    inner = _first(config, "intermediate_size", "mlp_dim") or int(float(config.get("mlp_ratio") or 4) * hidden)
+    ratio = config.get("mlp_ratio")
+    inner = _first(config, "intermediate_size", "mlp_dim") or int((ratio if isinstance(ratio, int | float) else 4.0) * hidden)
     matrices = 3 if str(config.get("model_type") or "").startswith("gemma4") else 2
     patch = _first(config, "patch_size") or 14
     block = 4 * hidden * hidden + matrices * hidden * inner + 4 * hidden
-    text = root.get("text_config") or root.get("language_config") or {}
-    projector = hidden * int(text.get("hidden_size") or 0)
-    total = layers * block + 3 * patch * patch * hidden + projector
+    total = layers * block + 3 * patch * patch * hidden + hidden * text_hidden
     return total, "vision parameters are a generic estimate (blocks, patch embedding, linear projector)"
 
 
 def _first(config: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
-        if isinstance(config.get(name), int):
+        if isinstance(config.get(name), int) and not isinstance(config[name], bool) and config[name] > 0:
             return int(config[name])
     return None
 

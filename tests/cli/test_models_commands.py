@@ -136,3 +136,8 @@ def test_the_text_fills_the_formula_with_numbers(capsys):
 def test_list_finds_by_part_of_a_name(capsys):
     names = [row["name"] for row in document(capsys, "list", "gpt-oss")["models"]]
     assert names == ["openai/gpt-oss-120b", "openai/gpt-oss-20b"]
+
+
+def test_repetition_under_tensor_parallelism_is_said(capsys):
+    assert any("whole on each of the 8" in note for note in document(capsys, "show", "DeepSeek-V3", "--tp", "8")["notes"])
+    assert any("4 KV heads" in note for note in document(capsys, "show", "Qwen/Qwen3-235B-A22B", "--tp", "8", "--ep", "8")["notes"])
