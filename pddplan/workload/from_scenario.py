@@ -215,10 +215,10 @@ def _trace(place: str, given: words.Trace, base_path: Path, rate_per_s: float | 
     trace = load_trace(given, base_path)
     rate = _trace_rate(place, given, trace, rate_per_s)
     limits = [given.p_cache, given.md_cache or given.p_cache]
-    decides = any(limit.ttl is not None or (trace.session_times and limit.tokens is not None) for limit in limits)
+    decides = any(limit.ttl is not None or (trace.independent_sessions and limit.tokens is not None) for limit in limits)
     atoms = _reduced(_Loaded(trace, given), rate if decides else None, ends_locally)
     curve = atoms.md_curve
-    if curve is not None and trace.session_times and not decides:
+    if curve is not None and trace.independent_sessions and not decides:
         curve = curve.at_rate(rate)
     arrivals = None if trace.session_times else measure_arrivals(trace.time_s)
     notes = trace.notes + tuple(

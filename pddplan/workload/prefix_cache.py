@@ -30,7 +30,7 @@ class CacheSequence:
     time_s: FloatArray
     input_tokens: IntArray
     block_tokens: int
-    session_times: bool
+    independent_sessions: bool
 
     def cached_tokens(self, leading_blocks: IntArray) -> IntArray:
         """Tokens in leading runs of so many blocks: the last block of a prompt may be partial."""
@@ -49,7 +49,7 @@ def p_sequence(trace: Trace) -> CacheSequence:
         trace.time_s,
         trace.input_tokens,
         trace.block_tokens,
-        trace.session_times,
+        trace.independent_sessions,
     )
 
 
@@ -67,7 +67,7 @@ def md_sequence(trace: Trace, *, ended_locally: NDArray[np.bool_] | None = None,
     blocks = seen_by_p.blocks
     if not keeps_answers:
         return CacheSequence(
-            blocks, seen_by_p.lookup_end, enters, trace.time_s, trace.input_tokens, seen_by_p.block_tokens, trace.session_times
+            blocks, seen_by_p.lookup_end, enters, trace.time_s, trace.input_tokens, seen_by_p.block_tokens, seen_by_p.independent_sessions
         )
     size = seen_by_p.block_tokens
     parent = _kernels.find_parents(
@@ -84,7 +84,7 @@ def md_sequence(trace: Trace, *, ended_locally: NDArray[np.bool_] | None = None,
     lookup_end = offset[:-1] + np.diff(blocks.offset)
     return CacheSequence(
         BlockRuns(first, count, offset, int(distinct)), lookup_end, enters, trace.time_s, trace.input_tokens, size,
-        trace.session_times,
+        seen_by_p.independent_sessions,
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def cache_hits(
     forget after one idle time T (Che, Tung and Wang, IEEE JSAC 20 (2002) 1305), and its mean content is, by Little's law,
     the rate of touches times the mean of min(idle time to the next touch, T).
     """
-    if sequence.session_times:
+    if sequence.independent_sessions:
         curve, leading = _session_pass(sequence, 1.0 if rate_per_s is None else rate_per_s, ttl_s)
         if (keep_s := curve.idle_at(capacity_tokens)) < ttl_s:
             _, leading = _session_pass(sequence, 1.0, keep_s)

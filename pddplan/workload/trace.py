@@ -32,6 +32,13 @@ class BlockRuns:
     def blocks(self) -> int:
         return int(self.count.sum())
 
+    def reordered(self, order: IntArray) -> BlockRuns:
+        """The runs of requests order[0], order[1] ...; shape (requests,)."""
+        runs = np.diff(self.offset)[order]
+        offset = np.concatenate(([0], np.cumsum(runs)))
+        index = np.repeat(self.offset[:-1][order] - offset[:-1], runs) + np.arange(offset[-1])
+        return BlockRuns(self.first[index], self.count[index], offset.astype(np.int64), self.distinct)
+
     def per_request(self) -> IntArray:
         """Blocks of each request, shape (requests,)."""
         ends = np.concatenate(([0], np.cumsum(self.count)))
@@ -71,9 +78,9 @@ class Trace:
     time_s, input_tokens, output_tokens: shape (requests,). blocks: None where the trace has no hashes.
     block_tokens: tokens of a whole block; the last block of a prompt may be partial.
     session: index of each request's session, or None. session_times: time_s counts from each session's start, so that
-    the trace has no arrival rate of its own. ends_task: the model handed back to its user after this request.
-    pause_s: idle time before the request (tools, thinking), NaN where unknown.
-    shared_prefix_tokens: leading tokens (tools, system prompt) of a session's first request, 0 elsewhere.
+    the trace has no arrival rate of its own. local_ids: block ids mean nothing outside their session.
+    ends_task: the model handed back to its user after this request. pause_s: idle time before the request (tools, thinking),
+    NaN where unknown. shared_prefix_tokens: leading tokens (tools, system prompt) of a session's first request, 0 elsewhere.
     """
 
     name: str
@@ -85,6 +92,7 @@ class Trace:
     block_tokens: int | None = None
     session: IntArray | None = None
     session_times: bool = False
+    local_ids: bool = False
     ends_task: NDArray[np.bool_] | None = None
     pause_s: FloatArray | None = None
     shared_prefix_tokens: IntArray | None = None
@@ -94,6 +102,11 @@ class Trace:
     @property
     def requests(self) -> int:
         return int(self.time_s.size)
+
+    @property
+    def independent_sessions(self) -> bool:
+        """Whether sessions share neither blocks nor a clock, so that only idle times inside them are known."""
+        return self.session_times and self.local_ids
 
     @property
     def span_s(self) -> float | None:

@@ -69,7 +69,7 @@ def trace_hits(
 
 
 def _hits(trace: Trace, sequence: CacheSequence, cache: Cache, speed: float, rate_per_s: float | None) -> CacheHits:
-    rate = rate_per_s if trace.session_times else None
+    rate = rate_per_s if trace.independent_sessions else None
     return cache_hits(sequence, capacity_tokens=cache.capacity_tokens, ttl_s=cache.ttl_s * speed, rate_per_s=rate)
 
 
@@ -126,7 +126,7 @@ def turns_per_task(trace: Trace) -> FloatArray | None:
     """
     if trace.session is None:
         return None
-    if not trace.session_times:
+    if trace.ends_task is None:
         return np.bincount(trace.session).astype(np.float64)
     starts = _task_starts(trace)
     assert starts is not None

@@ -163,16 +163,17 @@ def _request(
 def _read_mooncake(lines: Lines, bad: BadLines, second: float) -> Trace:
     times, inputs, outputs = array("d"), array("q"), array("q")
     ids, per_request = array("q"), array("q")
-    sessions: dict[Any, int] = {}
+    sessions: dict[str, int] = {}
     session = array("q")
+    last_of: dict[str, float] = {}
     outside: dict[Any, int] = {}
     hashed: bool | None = None
-    last = 0.0
     for number, line in lines:
         row = _object(number, line, bad)
         if row is None:
             continue
-        request = _request(number, row, "timestamp", last, 1, bad)
+        name = str(row.get("session_id", ""))
+        request = _request(number, row, "timestamp", last_of.get(name, 0.0), 1, bad)
         if request is None:
             continue
         length, output, time = request
@@ -191,23 +192,42 @@ def _read_mooncake(lines: Lines, bad: BadLines, second: float) -> Trace:
                 continue
             ids.extend(blocks)
             per_request.append(len(blocks))
-        last = time
+        last_of[name] = time
         times.append(time)
         inputs.append(length)
         outputs.append(output)
-        if "session_id" in row:
-            session.append(sessions.setdefault(str(row["session_id"]), len(sessions)))
+        session.append(sessions.setdefault(name, len(sessions)))
     skipped = bad.settle(len(times))
     blocks_of = runs_from_ids(np.array(ids, dtype=np.int64), np.array(per_request, dtype=np.int64)) if hashed else None
-    return Trace(
+    trace = Trace(
         name="",
         format="mooncake",
         time_s=np.array(times) * second,
         input_tokens=np.array(inputs, dtype=np.int64),
         output_tokens=np.array(outputs, dtype=np.int64),
         blocks=blocks_of,
-        session=np.array(session, dtype=np.int64) if len(session) == len(times) else None,
+        session=np.array(session, dtype=np.int64) if len(sessions) > 1 else None,
         skipped=skipped,
+    )
+    return trace if np.all(np.diff(trace.time_s) >= 0) else _one_after_another(trace)
+
+
+def _one_after_another(trace: Trace) -> Trace:
+    """A trace written session by session: put in order of time, unless its clock restarts with every session."""
+    assert trace.session is not None
+    starts = trace.time_s[np.unique(trace.session, return_index=True)[1]]
+    if np.all(starts == starts[0]):
+        note = "the clock restarts with every session; requests are taken in the order of the file"
+        return replace(trace, session_times=True, notes=(*trace.notes, note))
+    order = np.argsort(trace.time_s, kind="stable")
+    return replace(
+        trace,
+        time_s=trace.time_s[order],
+        input_tokens=trace.input_tokens[order],
+        output_tokens=trace.output_tokens[order],
+        blocks=None if trace.blocks is None else trace.blocks.reordered(order),
+        session=trace.session[order],
+        notes=(*trace.notes, "the file is written session by session; its requests were put in order of time"),
     )
 
 
@@ -279,6 +299,7 @@ def _read_sessions(lines: Lines, bad: BadLines, second: float) -> Trace:
         blocks=_session_runs(session, [runs[i] for i in order]),
         session=session,
         session_times=True,
+        local_ids=True,
         ends_task=ends if ends.any() else None,
         pause_s=pauses,
         shared_prefix_tokens=prefixes,
@@ -325,13 +346,14 @@ def _session_runs(session: IntArray, runs: Sequence[Sequence[Sequence[int]]]) ->
 
 def _read_csv(lines: Lines, bad: BadLines, columns: Columns | None, time_unit: str | None) -> Trace:
     number, header = next(lines)
-    names = [name.strip() for name in next(csv.reader([header]))]
+    delimiter = next((mark for mark in ",;\t" if mark in header), ",")
+    names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
     time_at, input_at, output_at = _column_places(bad.path, number, names, columns)
     second = TIME_UNITS[time_unit or "s"]
     times, inputs, outputs = array("d"), array("q"), array("q")
     last, start, dated = -math.inf, 0.0, None
     for number, line in lines:
-        values = next(csv.reader([line]))
+        values = next(csv.reader([line], delimiter=delimiter))
         if len(values) <= max(time_at, input_at, output_at):
             found = f"{len(values)} values under {len(names)} columns"
             bad.add(number, "values are missing", found, "every row has a value in every column")

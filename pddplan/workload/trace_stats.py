@@ -111,7 +111,7 @@ def measure_trace(
     hits = None
     if trace.blocks is not None:
         hits = _measure_hits(trace, cache_blocks, ttl_s, rate_per_s)
-        if trace.session_times and rate_per_s is None:
+        if trace.independent_sessions and rate_per_s is None:
             warnings.append("the cache curve is for sessions that bring 1 request/s; capacity grows in proportion to the rate")
     elif cache_blocks:
         warnings.append("the trace has no block hashes, so there is no cache curve")
@@ -146,7 +146,7 @@ def _measure_hits(trace: Trace, cache_blocks: Sequence[int], ttl_s: float, rate_
     sequence = p_sequence(trace)
     length, size, distinct = trace.input_tokens, sequence.block_tokens, sequence.blocks.distinct
     blocks = np.array(list(cache_blocks) or _round_capacities(distinct), dtype=np.int64)
-    if trace.session_times:
+    if trace.independent_sessions:
         found = cache_hits(sequence, ttl_s=ttl_s, rate_per_s=rate_per_s)
         cached, rates = found.cached_tokens, found.curve.hit_rate(blocks * float(size))
     else:
@@ -166,7 +166,7 @@ def _measure_hits(trace: Trace, cache_blocks: Sequence[int], ttl_s: float, rate_
         float(uncached[singular].sum() / uncached.sum()) if uncached.any() else 0.0,
         tuple(CurvePoint(b, b * size, float(rate)) for b, rate in zip(blocks.tolist(), rates, strict=True)),
         ttl_s,
-        (1.0 if rate_per_s is None else rate_per_s) if trace.session_times else None,
+        (1.0 if rate_per_s is None else rate_per_s) if trace.independent_sessions else None,
     )
 
 

@@ -116,7 +116,8 @@ def session_trace(rng, sessions):
     flat = np.array([i for row in ids for i in row], dtype=np.int64)
     runs = runs_from_ids(flat, np.array(lengths))
     one = np.ones(len(ids), dtype=np.int64)
-    return Trace("s", "sessions", np.array(times), np.array(lengths), one, runs, 1, np.array(session), session_times=True), ids
+    times, lengths, session = np.array(times), np.array(lengths), np.array(session)
+    return Trace("s", "sessions", times, lengths, one, runs, 1, session, session_times=True, local_ids=True), ids
 
 
 def test_capacity_of_many_sessions_agrees_with_an_lru_cache_over_them_in_time():

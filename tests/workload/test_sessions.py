@@ -97,9 +97,8 @@ def test_the_curve_of_md_agrees_with_a_cache_over_the_blocks_of_such_sessions():
         ids.append(np.arange(base, base + int(drawn.input_tokens[i])))
     per_request = np.array([row.size for row in ids])
     runs = runs_from_ids(np.concatenate(ids), per_request)
-    trace = Trace(
-        "drawn", "sessions", start, per_request, drawn.output_tokens.astype(np.int64), runs, 1, drawn.session, session_times=True
-    )
+    answers = drawn.output_tokens.astype(np.int64)
+    trace = Trace("drawn", "sessions", start, per_request, answers, runs, 1, drawn.session, session_times=True, local_ids=True)
     exact = cache_hits(md_sequence(trace), rate_per_s=1.0).curve
     curve = md_session_curve(laws)
     assert curve.highest == pytest.approx(exact.highest, abs=1e-3)

@@ -227,6 +227,31 @@ def test_session_ids_are_local_to_their_session(tmp_path):
     assert cache_hits(p_sequence(trace)).cached_tokens.tolist() == [0, 128, 0, 64]
 
 
+def test_a_file_written_session_by_session_is_put_in_order_of_time(tmp_path):
+    text = lines(row(0, ids=(1,), session_id="a"), row(9, ids=(2,), session_id="a"), row(4, ids=(3, 4, 9), session_id="b"))
+    trace = read_trace(write(tmp_path, text))
+    assert trace.time_s == pytest.approx([0.0, 0.004, 0.009])
+    assert trace.session.tolist() == [0, 1, 0]
+    assert trace.blocks.per_request().tolist() == [1, 3, 1]
+    assert trace.blocks.first[trace.blocks.offset[:-1]].tolist() == [1, 3, 2]
+    assert "put in order of time" in trace.notes[0]
+    with pytest.raises(InputError, match=r"trace.jsonl:2"):
+        read_trace(write(tmp_path, lines(row(5, session_id="a"), row(3, session_id="a"), row(9, session_id="b"))))
+
+
+def test_a_clock_that_restarts_with_every_session_gives_no_rate(tmp_path):
+    text = lines(row(0, session_id="a"), row(9, session_id="a"), row(0, session_id="b"), row(4, session_id="b"))
+    trace = read_trace(write(tmp_path, text))
+    assert (trace.rate_per_s, trace.session.tolist()) == (None, [0, 0, 1, 1])
+    assert "restarts" in trace.notes[0]
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_other_separators_of_a_csv_are_read(tmp_path, mark):
+    text = (HEADER + "2023-11-16 18:15:47,374,44\n").replace(",", mark)
+    assert read_trace(write(tmp_path, text, "t.csv")).input_tokens.tolist() == [374]
+
+
 def test_every_fault_of_a_file_is_told_at_once_and_summed_up(tmp_path):
     path = write(tmp_path, lines(row(0), *(row(1, n=0, ids=()) for _ in range(30)), row(2, o=-1)))
     with pytest.raises(InputError) as error:
