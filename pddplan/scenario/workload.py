@@ -256,7 +256,8 @@ class Trace(Section):
     format and block_tokens are found from the file when not given. columns: names in a CSV; time_unit: of its time.
     scale_rate: the rate to plan for (``12 req/s``) or a factor on the recorded one (``2x``).
     p_cache, md_cache: capacities that turn block hashes into hits (md_cache is p_cache when absent).
-    md_keeps_answers: MD's cache also holds the answers it produced.
+    md_keeps_answers: MD's cache also holds the answers it produced. shared_prefix: every cache holds the tools and system
+    prompt that a session's first request states (all sessions share them).
     hit_rate, md_hit_rate: laws for a trace without hashes. rows: size of the mix that the trace is reduced to.
     """
 
@@ -269,6 +270,7 @@ class Trace(Section):
     p_cache: CacheLimit = CacheLimit()
     md_cache: CacheLimit | None = None
     md_keeps_answers: bool = True
+    shared_prefix: bool = False
     hit_rate: HitRate | None = None
     md_hit_rate: HitRate | None = None
     skip_bad: bool = False

@@ -7,14 +7,17 @@ import math
 import numpy as np
 
 from pddplan.pdd.context import Deployment, PlanContext
+from pddplan.pdd.md_cache import md_history
+from pddplan.pdd.plan import Decision
 from pddplan.scenario import workload as words
 from pddplan.simulate.requests import Arrivals, from_mix, from_sessions, from_trace
-from pddplan.workload.from_scenario import load_trace, session_laws
+from pddplan.workload.from_scenario import hits_of_trace, load_trace, session_laws
 from pddplan.workload.sessions import draw_sessions
-from pddplan.workload.trace_mix import Cache, trace_hits
 
 
-def streams(context: PlanContext, deployment: Deployment, count: int, answer_s: float, rng: np.random.Generator) -> Arrivals:
+def streams(
+    context: PlanContext, decision: Decision, deployment: Deployment, count: int, answer_s: float, rng: np.random.Generator
+) -> Arrivals:
     """About ``count`` requests: a workload of one trace or one kind of session is replayed as such, any other is drawn from the mix.
 
     ``answer_s``: a typical end-to-end time, which spaces the turns of sessions that are under way when the replay begins.
@@ -27,20 +30,14 @@ def streams(context: PlanContext, deployment: Deployment, count: int, answer_s: 
     if len(classes) == 1 and classes[0].sessions is not None:
         turns = draw_sessions(session_laws(classes[0].sessions))
         return from_sessions(turns, rate, count, answer_s if math.isfinite(answer_s) else 0.0, rng)
-    return from_mix(deployment.mix, count, rng)
+    decoders = [pool for pool in decision.pools if pool.configuration.role == "MD" and pool.configuration.deployment == deployment.name]
+    history = md_history(context, decision, deployment, decoders)
+    return from_mix(history.mix, history.origin, history.load_s, count, rng)
 
 
 def replayed_trace(context: PlanContext, given: words.Trace, rate: float, rng: np.random.Generator) -> Arrivals:
     """The trace in its own order at ``rate``, with the hits of its blocks in caches of the given capacities."""
     trace = load_trace(given, context.scenario.resolve("."))
-    if trace.blocks is None or given.hit_rate is not None:
-        return from_trace(trace, given, rate, None, None, rng)
-    p = Cache(_or_inf(given.p_cache.tokens), _or_inf(given.p_cache.ttl))
-    limit = given.p_cache if given.md_cache is None else given.md_cache
-    md = Cache(_or_inf(limit.tokens), _or_inf(limit.ttl))
-    hits = trace_hits(trace, p_cache=p, md_cache=md, keeps_answers=given.md_keeps_answers, rate_per_s=rate)
-    return from_trace(trace, given, rate, hits.cached_p, hits.cached_md, rng)
-
-
-def _or_inf(value: float | None) -> float:
-    return math.inf if value is None else value
+    hits = hits_of_trace(given, trace, rate_per_s=rate)
+    cached_p, cached_md = (None, None) if hits is None else (hits.cached_p, hits.cached_md)
+    return from_trace(trace, given, rate, cached_p, cached_md, rng)

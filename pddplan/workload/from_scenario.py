@@ -20,7 +20,7 @@ from pddplan.workload.mix import ClassRows, RequestMix, assemble
 from pddplan.workload.parametric import ClassLaws, RankCorrelation, class_rows
 from pddplan.workload.sessions import SessionLaws, session_rows
 from pddplan.workload.trace import Trace
-from pddplan.workload.trace_mix import Cache, LocalRule, trace_hits, trace_rows
+from pddplan.workload.trace_mix import Cache, LocalRule, TraceHits, trace_hits, trace_rows
 from pddplan.workload.trace_reader import Columns, Format, read_trace
 
 _LEAST_ROWS = 400
@@ -156,6 +156,23 @@ def _cache(limit: words.CacheLimit) -> Cache:
     return Cache(math.inf if limit.tokens is None else limit.tokens, math.inf if limit.ttl is None else limit.ttl)
 
 
+def hits_of_trace(
+    given: words.Trace, trace: Trace, *, rate_per_s: float | None = None, ends_locally: LocalRule | None = None
+) -> TraceHits | None:
+    """Hits of every request in the caches that the scenario gives to the trace; None where laws or nothing say what hits."""
+    if trace.blocks is None or given.hit_rate is not None:
+        return None
+    return trace_hits(
+        trace,
+        p_cache=_cache(given.p_cache),
+        md_cache=_cache(given.p_cache if given.md_cache is None else given.md_cache),
+        keeps_answers=given.md_keeps_answers,
+        shared_prefix=given.shared_prefix,
+        ends_locally=ends_locally,
+        rate_per_s=rate_per_s,
+    )
+
+
 def _trace_rate(place: str, given: words.Trace, trace: Trace, rate_per_s: float | None) -> float:
     """Requests/s of a trace class: the workload's, the one it is scaled to, or the recorded one."""
     if rate_per_s is not None:
@@ -192,20 +209,10 @@ class _Loaded:
 def _reduced(loaded: _Loaded, rate_per_s: float | None, ends_locally: LocalRule | None) -> ClassRows:
     """Rows of a trace; ``rate_per_s`` is None where its hits do not depend on it (curves are then for 1 request/s)."""
     trace, given = loaded.trace, loaded.given
-    hits = None
-    if trace.blocks is not None and given.hit_rate is None:
-        hits = trace_hits(
-            trace,
-            p_cache=_cache(given.p_cache),
-            md_cache=_cache(given.p_cache if given.md_cache is None else given.md_cache),
-            keeps_answers=given.md_keeps_answers,
-            ends_locally=ends_locally,
-            rate_per_s=rate_per_s,
-        )
     return trace_rows(
         trace,
         rows=given.rows,
-        hits=hits,
+        hits=hits_of_trace(given, trace, rate_per_s=rate_per_s, ends_locally=ends_locally),
         hit_rate=None if given.hit_rate is None else hit_rate_law(given.hit_rate),
         md_hit_rate=None if given.md_hit_rate is None else hit_rate_law(given.md_hit_rate),
     )

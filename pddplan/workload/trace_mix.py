@@ -49,11 +49,13 @@ def trace_hits(
     p_cache: Cache = UNLIMITED,
     md_cache: Cache = UNLIMITED,
     keeps_answers: bool = True,
+    shared_prefix: bool = False,
     ends_locally: LocalRule | None = None,
     rate_per_s: float | None = None,
 ) -> TraceHits:
     """Hits of the same sequence of requests in P's cache and in MD's, which requests that end on RLD never enter.
 
+    shared_prefix: both hold the tools and system prompt of every session beforehand (curves leave that out).
     rate_per_s: rate to plan for. A trace with a clock is sped up to it, which shortens idle times; sessions come more often.
     Raises ValueError when the trace has no hashes.
     """
@@ -65,7 +67,11 @@ def trace_hits(
         local = ends_locally(uncached, trace.output_tokens.astype(np.float64))
     sequence = md_sequence(trace, ended_locally=local, keeps_answers=keeps_answers)
     at_md = _hits(trace, sequence, md_cache, speed, rate_per_s)
-    return TraceHits(at_p.cached_tokens.astype(np.float64), at_md.cached_tokens.astype(np.float64), at_p.curve, at_md.curve)
+    before = np.zeros(1)
+    if shared_prefix and trace.shared_prefix_tokens is not None:
+        before = np.minimum(trace.shared_prefix_tokens, trace.input_tokens).astype(np.float64)
+    cached_p, cached_md = np.maximum(at_p.cached_tokens, before), np.maximum(at_md.cached_tokens, before)
+    return TraceHits(cached_p, cached_md, at_p.curve, at_md.curve)
 
 
 def _hits(trace: Trace, sequence: CacheSequence, cache: Cache, speed: float, rate_per_s: float | None) -> CacheHits:

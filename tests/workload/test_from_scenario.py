@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from pddplan.errors import InputError
 from pddplan.scenario.workload import Workload
-from pddplan.workload.from_scenario import request_mix
+from pddplan.workload.from_scenario import load_trace, request_mix
 
 ROOT = Path(__file__).parents[2]
 CHAT = {"input_tokens": "2k", "output_tokens": 200}
@@ -143,6 +143,16 @@ def test_sessions_without_a_clock_need_a_rate():
     assert mix.turns_per_task[0] > 3
     assert mix.md_curves[0].capacity_for(0.9) > 0
     assert any("no output token" in note for note in mix.notes)
+
+
+def test_sessions_may_share_the_prompt_of_their_tools():
+    words = {"rate": "10 req/s", "trace": {"file": "scenarios/traces/kct_examples_flat.jsonl.gz"}}
+    alone = mix_of(words)
+    words["trace"]["shared_prefix"] = True
+    shared = mix_of(words)
+    saved = shared.mean(shared.input_tokens - shared.uncached_tokens) - alone.mean(alone.input_tokens - alone.uncached_tokens)
+    trace = load_trace(Workload.model_validate(words).trace, ROOT)
+    assert saved == pytest.approx(trace.shared_prefix_tokens.mean(), rel=0.05)
 
 
 def test_a_csv_without_hashes_draws_hits_from_a_law_or_says_that_it_has_none():
