@@ -69,7 +69,6 @@ def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
         "stability": {"bounded": feedback.bounded, **asdict(feedback)} if feedback else None,
         "pd_ratio": asdict(result.pd_ratio) if result.pd_ratio else None,
         "purchase": dict(result.purchase),
-        "money": asdict(result.money) if result.money else None,
         "money": money_document(result.money) if result.money else None,
         "search": asdict(result.search),
     }
