@@ -38,7 +38,7 @@ class Candidate:
 
     counts_max: instances that stock and caps allow (None: as many as wanted). step: instances come in multiples of it
     (whole nodes). counts_min: instances asked for whenever the role is used. spare: of these, kept for failures (N+k).
-    existing: instances that stand already.
+    existing: instances that stand already; sunk: of these, paid for already.
     """
 
     configuration: Configuration
@@ -49,6 +49,7 @@ class Candidate:
     counts_min: int = 0
     spare: int = 0
     existing: int = 0
+    sunk: int = 0
 
     @property
     def role(self) -> Role:
@@ -232,6 +233,7 @@ def _candidate(context: PlanContext, configuration: Configuration, stock: ChipSt
         counts_min=max(stock.instances_min.get(role, 0), kept),
         spare=scenario.search.spare(role),
         existing=existing,
+        sunk=existing if scenario.fleet and scenario.fleet.sunk else 0,
     )
 
 

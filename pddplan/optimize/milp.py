@@ -117,7 +117,7 @@ def _declare_columns(model: Model) -> None:
     for option in model.program.options:
         runs = linear_runs(option, model.tolerance, marks.get(option.name, frozenset()))
         model.pieces[option.name] = [_piece(model, option, first, last) for first, last in runs]
-        if len(option.loads) > 1:
+        if option.shared:
             for row in option.loads:
                 model.served[option.name, row] = model.variable(f"serve_{option.name}_{row}")
 
@@ -235,7 +235,7 @@ def serve_alike(model: Model) -> None:
 def capacity_of_shared_options(model: Model) -> None:
     """What an option serves on its rows, each with its own load, fits in the column taken."""
     for option in model.program.options:
-        if len(option.loads) > 1:
+        if option.shared:
             largest = float(np.max(option.capacity, initial=0.0)) or 1.0
             terms = [(model.served[option.name, row], load / largest) for row, load in option.loads.items()]
             capacity = per_replica(model, option, option.capacity / largest, lifted=True)
@@ -255,7 +255,7 @@ def cover_demand(model: Model) -> None:
         for option in model.program.options:
             if row.name not in option.loads:
                 continue
-            if len(option.loads) > 1:
+            if option.shared:
                 terms.append((model.served[option.name, row.name], 1.0 / most))
             else:
                 terms += per_replica(model, option, option.capacity / option.loads[row.name] / most, lifted=True)

@@ -8,7 +8,7 @@ agree with the solver. Symbols of docs/model/optimisation.md stand in brackets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -72,18 +72,21 @@ class Option:
     capacity: FloatArray
     cost_usd_per_h: FloatArray
     uses: Mapping[str, FloatArray] = field(default_factory=dict)
+    divisible: bool = False
+
+    @property
+    def shared(self) -> bool:
+        """Whether what it serves of each row is a variable [x] of its own."""
+        return self.divisible or len(self.loads) > 1
 
     def take(self, keep: NDArray[np.bool_]) -> Option:
         """The option with only the columns where ``keep``, shape (columns,), is True."""
-        uses = {name: used[keep] for name, used in self.uses.items()}
-        return Option(
-            self.name,
-            self.pool,
-            self.loads,
-            self.replicas[keep],
-            self.capacity[keep],
-            self.cost_usd_per_h[keep],
-            uses,
+        return replace(
+            self,
+            replicas=self.replicas[keep],
+            capacity=self.capacity[keep],
+            cost_usd_per_h=self.cost_usd_per_h[keep],
+            uses={name: used[keep] for name, used in self.uses.items()},
         )
 
 

@@ -1,0 +1,310 @@
+"""The program of a context: routes as paths, candidates and circuits as options with a column per count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pddplan.optimize.bounds import StageBounds
+from pddplan.optimize.candidates import Candidate, Candidates
+from pddplan.optimize.program import Market, Option, Path, Program, Resource, Row
+from pddplan.optimize.routes import Need, Route
+from pddplan.pdd.context import Deployment, PlanContext
+from pddplan.pdd.line import Line
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+COUNT_LIMIT = 4096
+"""Most instances of one configuration where neither stock nor demand says less."""
+HEADROOM = 1.5
+"""Counts go this far beyond what the loose bound needs: the real need is larger."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What an option of the program stands for: a candidate in a need, or circuits of one size on a line."""
+
+    need: Need | None = None
+    candidate: Candidate | None = None
+    line: str | None = None
+    circuit_bytes_per_s: float = 0.0
+
+    @property
+    def instance(self) -> tuple[Candidate, Need]:
+        """Candidate and need of a slot that is no line."""
+        assert self.candidate is not None
+        assert self.need is not None
+        return self.candidate, self.need
+
+
+@dataclass
+class Columns:
+    """Builds the programs of one choice of chunk size and P threshold, and remembers which tables are computed.
+
+    scale_max: largest multiple of the demand that may be served. slots: option -> what it stands for, of the last program.
+    """
+
+    context: PlanContext
+    candidates: Candidates
+    routes: tuple[Route, ...]
+    bounds: StageBounds
+    scale_max: float = 1.0
+    slots: dict[str, Slot] = field(default_factory=dict)
+    tight: dict[str, FloatArray] = field(default_factory=dict)
+    derate: dict[str, float] = field(default_factory=dict)
+
+    def program(self, scale_min: float, scale_max: float) -> Program:
+        """Routes as exclusive paths of one market per deployment, whose demand is served between the two scales."""
+        scenario = self.context.scenario
+        self.scale_max = scale_max
+        markets, paths = [], []
+        rows: dict[str, dict[str, float]] = {}
+        options: dict[str, Option] = {}
+        for name, deployment in self.context.deployments.items():
+            mine = [route for route in self.routes if route.deployment == name]
+            if deployment.mix.rate_per_s <= 0 or not mine:
+                continue
+            markets.append(Market(name, deployment.mix.rate_per_s, scale_min, scale_max, exclusive=True))
+            for route in mine:
+                paths.append(Path(route.name, name))
+                for row, demand, members in self._needs(route, deployment):
+                    rows.setdefault(row, {})[route.name] = demand
+                    options.update({option.name: option for option in members})
+        lines = {option.pool for option in options.values() if option.pool.startswith("line ")}
+        configurations = {option.pool: scenario.search.configurations_per_role for option in options.values()}
+        return Program(
+            markets=tuple(markets),
+            paths=tuple(paths),
+            rows=tuple(Row(name, rates) for name, rates in rows.items()),
+            options=tuple(options.values()),
+            resources=self._resources(tuple(options.values())),
+            max_options={**configurations, **dict.fromkeys(lines, 1)},
+            budget_usd_per_h=scenario.budget,
+            keep=self._kept(options),
+            one_scale=len(markets) > 1,
+        )
+
+    def tighten(self, options: Iterable[str]) -> bool:
+        """Compute the tables of those options that are still loose; whether there was any."""
+        loose = [name for name in options if name not in self.tight and self._has_table(self.slots[name])]
+        for name in loose:
+            candidate, need = self.slots[name].instance
+            most = self._serving_max(candidate, self._demand(candidate, need), self.bounds.loose(candidate, need))
+            self.tight[name] = self.bounds.tight(candidate, need, np.arange(1, most + 1))
+        return bool(loose)
+
+    def _has_table(self, slot: Slot) -> bool:
+        return slot.candidate is not None and slot.candidate.role != "RLD" and self.bounds.rates(slot.candidate) is None
+
+    def _deployment(self, candidate: Candidate) -> Deployment:
+        return self.context.deployments[candidate.configuration.deployment]
+
+    def _demand(self, candidate: Candidate, need: Need) -> float:
+        return self.bounds.rate_per_s(need, self._deployment(candidate)) * self.scale_max
+
+    def _needs(self, route: Route, deployment: Deployment) -> Iterator[tuple[str, float, list[Option]]]:
+        """(row, demand per unit scale, options) of every need of a route."""
+        if route.aggregated:
+            yield from self._aggregated(deployment)
+            return
+        for need in route.needs:
+            row = f"{deployment.name} {need.role} {need.site} {need.rows}"
+            found = [self._option(Slot(need, c), (row,), row) for c in self.candidates.of(deployment.name, need.role, need.site)]
+            demand = 1.0 / self.scale_max if need.role == "RLD" else self.bounds.rate_per_s(need, deployment)
+            yield row, demand, [option for option in found if option.replicas.size]
+        if route.line is not None:
+            line = self.context.lines[route.line]
+            yield f"line {route.line}", max(self.bounds.line_bytes_per_s(route, deployment), 1.0), self._circuits(line)
+
+    def _aggregated(self, deployment: Deployment) -> Iterator[tuple[str, float, list[Option]]]:
+        """One row per class where a profile knows rates by length (classes then divide between chips), else one for all."""
+        pool, mix = f"{deployment.name} AGG", deployment.mix
+        members = self.candidates.of(deployment.name, "AGG")
+        divided = any(self.bounds.rates(candidate) is not None for candidate in members)
+        rows = [mix.class_index == c for c in range(len(mix.class_names))] if divided else [np.ones(mix.rows, dtype=bool)]
+        names = [f"{pool} {c}" for c in range(len(rows))]
+        options = []
+        for candidate in members:
+            slot = Slot(Need("AGG", candidate.configuration.site), candidate)
+            grid = self.bounds.rates(candidate)
+            if grid is None:
+                options.append(self._option(slot, tuple(names), pool))
+                continue
+            seconds = grid.seconds_per_request(mix.input_tokens, mix.output_tokens)
+            loads = {n: float(mix.weight[r] @ seconds[r]) / float(mix.weight[r].sum()) for n, r in zip(names, rows, strict=True)}
+            options.append(self._rated(slot, pool, {n: load for n, load in loads.items() if math.isfinite(load)}))
+        for name, members_of_class in zip(names, rows, strict=True):
+            demand = mix.rate_per_s * float(mix.weight[members_of_class].sum())
+            yield name, demand, [option for option in options if name in option.loads and option.replicas.size]
+
+    def _option(self, slot: Slot, rows: tuple[str, ...], pool: str) -> Option:
+        """A candidate whose capacity is requests/s, the same for all ``rows``."""
+        candidate, need = slot.instance
+        name = f"{candidate.name} [{need.rows}]"
+        self.slots[name] = slot
+        if need.role == "RLD":
+            counts = candidate.counts(self._ceiling(candidate))
+            return self._priced(name, pool, dict.fromkeys(rows, 1.0), counts, np.ones(counts.shape), candidate)
+        each = self.bounds.loose(candidate, need)
+        if each <= 0:
+            return self._priced(name, pool, {}, np.empty(0, dtype=np.int64), np.empty(0), candidate)
+        counts = candidate.counts(self._serving_max(candidate, self._demand(candidate, need), each) + candidate.spare)
+        serving = counts - candidate.spare
+        capacity = np.minimum(serving * each, 1e12)
+        if name in self.tight:
+            table = self.tight[name]
+            capacity = np.minimum(capacity, table[np.minimum(serving, table.size) - 1])
+        return self._priced(name, pool, dict.fromkeys(rows, 1.0), counts, capacity * self.derate.get(name, 1.0), candidate)
+
+    def _rated(self, slot: Slot, pool: str, loads: dict[str, float]) -> Option:
+        """An aggregated profile: capacity in instance-seconds per second, each class with its seconds per request."""
+        candidate, _ = slot.instance
+        mix = self._deployment(candidate).mix
+        name = f"{candidate.name} [all]"
+        self.slots[name] = slot
+        work = sum(load for load in loads.values()) * mix.rate_per_s * self.scale_max
+        counts = candidate.counts(min(math.ceil(work) + candidate.spare, self._ceiling(candidate)))
+        return self._priced(name, pool, loads, counts, (counts - candidate.spare).astype(float), candidate, True)
+
+    def _priced(
+        self,
+        name: str,
+        pool: str,
+        loads: dict[str, float],
+        counts: IntArray,
+        capacity: FloatArray,
+        candidate: Candidate,
+        divisible: bool = False,
+    ) -> Option:
+        uses = {resource: used for resource, used in _uses(candidate, counts).items() if resource in self.limits}
+        return Option(name, pool, loads, counts, capacity, _cost_usd_per_h(candidate, counts), uses, divisible)
+
+    def cost_usd_per_h(self, counts: Mapping[str, int]) -> float:
+        """What ``counts`` of the options cost, whether or not the program has a column for them."""
+        return sum(self._cost(self.slots[name], count) for name, count in counts.items())
+
+    def _cost(self, slot: Slot, count: int) -> float:
+        if slot.line is not None:
+            return count * self.context.lines[slot.line].prices_usd_h[slot.circuit_bytes_per_s]
+        return float(_cost_usd_per_h(slot.instance[0], np.array([count]))[0])
+
+    def within_limits(self, counts: Mapping[str, int]) -> bool:
+        """Whether stock, power, budget and the other hard caps allow ``counts``."""
+        used = dict.fromkeys(self.limits, 0.0)
+        for name, count in counts.items():
+            if self.slots[name].candidate is not None:
+                for resource, use in _uses(self.slots[name].instance[0], np.array([count])).items():
+                    if resource in used:
+                        used[resource] += float(use[0])
+        budget = self.context.scenario.budget
+        affordable = budget is None or self.cost_usd_per_h(counts) <= budget * (1 + 1e-9)
+        return affordable and all(use <= self.limits[resource] * (1 + 1e-9) for resource, use in used.items())
+
+    def largest_scale(self) -> float:
+        """A multiple of the demand that no plan can exceed: of each route its scarcest role, at every count it can have."""
+        per_deployment: dict[str, float] = {}
+        for route in self.routes:
+            owner = self.context.deployments[route.deployment]
+            needs = route.needs or (Need("AGG", ""),)
+            scale = min(self._reach(need, owner) for need in needs if need.role != "RLD")
+            per_deployment[route.deployment] = max(per_deployment.get(route.deployment, 0.0), scale)
+        return max(per_deployment.values(), default=0.0)
+
+    def _reach(self, need: Need, owner: Deployment) -> float:
+        """Largest multiple of the demand that all candidates of a need could carry together."""
+        members = self.candidates.of(owner.name, need.role, need.site or None)
+        carried = 0.0
+        for candidate in members:
+            grid = self.bounds.rates(candidate)
+            own = Need(need.role, candidate.configuration.site, need.rows)
+            if grid is None:
+                each = self.bounds.loose(candidate, own)
+            else:
+                seconds = grid.seconds_per_request(owner.mix.input_tokens, owner.mix.output_tokens)
+                each = 1.0 / max(float(np.min(seconds)), 1e-9)
+            carried += min(each, 1e9) * (self._ceiling(candidate) - candidate.spare)
+        demand = owner.mix.rate_per_s if need.role == "AGG" else self.bounds.rate_per_s(need, owner)
+        return carried / demand if demand > 0 else math.inf
+
+    def ceiling(self, name: str) -> int:
+        """Most replicas (or circuits) of an option."""
+        slot = self.slots[name]
+        return self.context.lines[slot.line].max_circuits if slot.line is not None else self._ceiling(slot.instance[0])
+
+    def step(self, name: str) -> int:
+        """Replicas of an option come in multiples of this."""
+        candidate = self.slots[name].candidate
+        return 1 if candidate is None else candidate.step
+
+    def _ceiling(self, candidate: Candidate) -> int:
+        budget, most = self.context.scenario.budget, candidate.counts_max or COUNT_LIMIT
+        if candidate.counts_max == 0:
+            return 0
+        if budget is not None and candidate.usd_per_h > 0:
+            most = min(most, int(budget / candidate.usd_per_h * (1 + 1e-9)) + candidate.sunk)
+        return most
+
+    def _serving_max(self, candidate: Candidate, demand: float, each: float) -> int:
+        wanted = math.ceil(min(demand / each * HEADROOM, COUNT_LIMIT)) + 2 if each > 0 else 0
+        return max(min(wanted, self._ceiling(candidate) - candidate.spare), 0)
+
+    def _circuits(self, line: Line) -> list[Option]:
+        least = max(self.context.scenario.links[line.name].min_circuits, 1)
+        counts = np.arange(least, line.max_circuits + 1, dtype=np.int64)
+        options = []
+        for circuit, price in line.prices_usd_h.items():
+            name = f"line {line.name} {circuit * 8 / 1e9:g} Gbps"
+            self.slots[name] = Slot(line=line.name, circuit_bytes_per_s=circuit)
+            bought: FloatArray = counts.astype(np.float64)
+            pool = f"line {line.name}"
+            options.append(Option(name, pool, {pool: 1.0}, counts, bought * circuit * line.usable, bought * price))
+        return options
+
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """Resources that the scenario limits, with the limit."""
+        scenario = self.context.scenario
+        limits = {f"{chip} at {site}": float(s.stock) for (site, chip), (_, s) in self.context.stocks.items() if s.stock is not None}
+        for name, site in scenario.sites.items():
+            if site.gpus_max is not None:
+                limits[f"GPUs at {name}"] = float(site.gpus_max)
+            if site.power is not None:
+                limits[f"power at {name}"] = site.power
+        if scenario.fleet is not None and scenario.fleet.change_max is not None:
+            standing = sum(c.existing * c.gpus for c in self.candidates.found)
+            limits["change"] = float(scenario.fleet.change_max) - standing
+        return limits
+
+    def _resources(self, options: tuple[Option, ...]) -> tuple[Resource, ...]:
+        used = {name for option in options for name in option.uses}
+        return tuple(Resource(name, limit) for name, limit in self.limits.items() if name in used)
+
+    def _kept(self, options: dict[str, Option]) -> tuple[tuple[str, ...], ...]:
+        """What stands and is kept: one of the options of each existing candidate must be taken."""
+        fleet = self.context.scenario.fleet
+        if fleet is None or not fleet.keep:
+            return ()
+        standing = [c for c in self.candidates.found if c.existing]
+        groups = (tuple(n for n in options if self.slots[n].candidate == c) for c in standing)
+        return tuple(group for group in groups if group)
+
+
+def _uses(candidate: Candidate, counts: IntArray) -> dict[str, FloatArray]:
+    """What each count uses of every resource that a scenario may limit, shape of ``counts``."""
+    chip, site, n = candidate.configuration.chip, candidate.configuration.site, counts.astype(np.float64)
+    return {
+        f"{chip} at {site}": n * candidate.gpus,
+        f"GPUs at {site}": n * candidate.gpus,
+        f"power at {site}": n * candidate.watts,
+        "change": (np.abs(n - candidate.existing) - candidate.existing) * candidate.gpus,
+    }
+
+
+def _cost_usd_per_h(candidate: Candidate, counts: IntArray) -> FloatArray:
+    return np.asarray(np.maximum(counts - candidate.sunk, 0) * candidate.usd_per_h, dtype=np.float64)

@@ -1,0 +1,354 @@
+"""The search: integer programs over optimistic columns propose, the whole model disposes, until nothing better can be left.
+
+For every choice of chunk size and P threshold: solve the program; compute the tables that its solution used and were loose;
+when the solution stands on computed tables, find the best counts of its configurations with the whole model (optimize/box.py),
+cut those configurations off, and go on until the program's bound is no better than the best verified plan.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pddplan.optimize.bounds import StageBounds
+from pddplan.optimize.box import Assessment, Point, best_in_box
+from pddplan.optimize.candidates import Candidates
+from pddplan.optimize.columns import Columns
+from pddplan.optimize.judge import Judge, decision_of, goodness, value_of
+from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
+from pddplan.optimize.objective import gap_of
+from pddplan.optimize.program import PairCut, Program, Solution
+from pddplan.optimize.routes import Route
+from pddplan.optimize.settings import outer_settings, relay_thresholds_s
+from pddplan.pdd.context import PlanContext
+from pddplan.pdd.plan import Decision, Evaluation
+from pddplan.scenario.schema import Goal
+
+TUPLE_CALLS = 60
+"""Assessments by the whole model that one set of configurations is given."""
+SCALE_STEPS = 14
+SCALE_TOLERANCE = 2e-4
+"""Served share of the demand is found to this share of what the program promised."""
+GROWTH = 4
+"""The box of counts reaches this many times beyond the bound's counts before it is called hopeless."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to search: evaluations of the whole model, seconds (None: no limit), and the relative gap that is good enough."""
+
+    evaluations: int = 400
+    seconds: float | None = 60.0
+    gap: float = 0.001
+
+
+@dataclass(frozen=True)
+class Incumbent:
+    """Best verified plan so far; ``scale``: share of the demand it serves; ``value``: more is better."""
+
+    decision: Decision
+    evaluation: Evaluation
+    value: float
+    scale: float
+
+
+@dataclass
+class Outcome:
+    """best None: nothing feasible was found. bound: no plan is better (more is better, same sign as Incumbent.value).
+
+    nearest: the evaluation of the most generous plan that still failed, for the explanation. timed_out: effort ended first.
+    """
+
+    best: Incumbent | None
+    bound: float
+    nearest: Evaluation | None = None
+    programs: int = 0
+    cuts: int = 0
+    columns: int = 0
+    columns_kept: int = 0
+    settings_tried: int = 0
+    settings_pruned: int = 0
+    timed_out: bool = False
+    ratio_bound_step: float = 0.0
+
+    def gap(self, goal: Goal) -> float:
+        if self.best is None:
+            return math.inf
+        sign = -1.0 if goal == "min-cost" else 1.0
+        gap = gap_of(goal, sign * self.best.value, sign * self.bound)
+        return 0.0 if gap < 1e-9 else gap
+
+
+@dataclass
+class Search:
+    """One search over ``routes`` of a context. ``judge`` may be shared between searches of the same context."""
+
+    context: PlanContext
+    candidates: Candidates
+    routes: tuple[Route, ...]
+    judge: Judge
+    effort: Effort = Effort()
+    incumbent: Incumbent | None = None
+    outcome: Outcome = field(default_factory=lambda: Outcome(None, -math.inf))
+    _thresholds: list[float | None] = field(default_factory=list)
+    _started: float = 0.0
+    _asked: int = 0
+
+    @property
+    def goal(self) -> Goal:
+        return self.context.scenario.objective
+
+    @property
+    def fixed_scale(self) -> bool:
+        """Whether exactly the scenario's demand is served."""
+        return self.goal == "min-cost" or (self.goal == "max-bcr" and self.context.scenario.served_share_min >= 1.0)
+
+    def run(self) -> Outcome:
+        """The best plan and its bound. Deterministic unless the time limit ends it."""
+        self._started, self._asked = time.monotonic(), self.judge.evaluations
+        thresholds = relay_thresholds_s(self.context, self.routes)
+        self._thresholds = list(thresholds)
+        works = []
+        for settings in outer_settings(self.context, self.routes):
+            bounds = StageBounds(self.context, self.candidates, settings, thresholds)
+            works.append(Columns(self.context, self.candidates, self.routes, bounds))
+        promised = [(self._promise(columns), i) for i, columns in enumerate(works)]
+        remaining = []
+        for promise, i in sorted(promised, key=lambda item: (-item[0], item[1])):
+            if promise == -math.inf or not self._worth_trying(promise):
+                self.outcome.settings_pruned += 1
+                remaining.append(promise)
+                continue
+            self.outcome.settings_tried += 1
+            remaining.append(self._work(works[i]))
+        best = self.incumbent
+        self.outcome.best = best
+        self.outcome.bound = max([*remaining, best.value if best else -math.inf])
+        return self.outcome
+
+    def _work(self, columns: Columns) -> float:
+        """Search one choice of settings; returns the bound on what it can still give."""
+        cuts: list[PairCut] = []
+        while True:
+            program = replace(columns.program(*self._scales(columns)), cuts=tuple(cuts))
+            solution = self._solve(program)
+            if solution is None:
+                return -math.inf
+            bound = self._bound(solution)
+            if not self._worth_trying(bound):
+                return bound
+            if columns.tighten(solution.counts):
+                continue
+            if self._exhausted():
+                self.outcome.timed_out = True
+                return bound
+            left = self._explore(columns, program, solution)
+            cuts.append(PairCut(tuple(solution.counts)))
+            self.outcome.cuts += 1
+            if left > (self.incumbent.value if self.incumbent else -math.inf):
+                self.outcome.timed_out = True
+                return max(left, bound) if self.fixed_scale else bound
+
+    def _promise(self, columns: Columns) -> float:
+        """Bound of a choice of settings before any table is computed."""
+        program = columns.program(*self._scales(columns))
+        self.outcome.columns = max(self.outcome.columns, program.columns)
+        solution = self._solve(program)
+        return -math.inf if solution is None else self._bound(solution)
+
+    def _scales(self, columns: Columns) -> tuple[float, float]:
+        if self.goal == "max-goodput":
+            return 0.0, columns.largest_scale()
+        return (1.0 if self.fixed_scale else self.context.scenario.served_share_min), 1.0
+
+    def _solve(self, program: Program) -> Solution | None:
+        self.outcome.programs += 1
+        limits = Limits(0.0, self.effort.seconds)
+        if self.fixed_scale:
+            return solve_cost(program, limits)
+        return solve_goodput(program, limits) if self.goal == "max-goodput" else solve_ratio(program, limits)
+
+    def _bound(self, solution: Solution) -> float:
+        """The solution's bound on the objective, more being better; at a fixed scale cost is all that the program can move."""
+        if self.goal == "min-cost":
+            return -solution.bound
+        if self.fixed_scale:
+            return self.context.rate_per_s / solution.bound if solution.bound > 0 else math.inf
+        return solution.bound
+
+    def _worth_trying(self, bound: float) -> bool:
+        if self.incumbent is None:
+            return True
+        return gap_of(self.goal, abs(self.incumbent.value), abs(bound)) > self.effort.gap and bound > self.incumbent.value
+
+    def _exhausted(self) -> bool:
+        late = self.effort.seconds is not None and time.monotonic() - self._started > self.effort.seconds
+        return late or self.judge.evaluations - self._asked >= self.effort.evaluations
+
+    def _explore(self, columns: Columns, program: Program, solution: Solution) -> float:
+        """Best counts of the solution's configurations; returns the bound on what they can still give."""
+        shares = class_shares(program, solution)
+        if self.fixed_scale:
+            return self._explore_counts(columns, program, solution, shares)
+        self._explore_scale(columns, program, solution, shares)
+        return -math.inf
+
+    def _explore_counts(self, columns: Columns, program: Program, solution: Solution, shares: Mapping[tuple[str, str], float]) -> float:
+        names = tuple(solution.counts)
+        lower, rated = self._lower(columns, program, solution), bool(shares)
+        steps = tuple(columns.step(name) for name in names)
+        span = tuple(
+            0 if rated else max(min(GROWTH * low + 8, columns.ceiling(name)) - low, 0) // step
+            for name, low, step in zip(names, lower, steps, strict=True)
+        )
+        thresholds = self._thresholds if any(columns.slots[n].candidate and _relays(columns, n) for n in names) else [None]
+        trial = _Trial(self.judge, columns, program, shares, list(thresholds))
+
+        def counts_of(point: Point) -> dict[str, int]:
+            return {name: low + step * x for name, low, step, x in zip(names, lower, steps, point, strict=True)}
+
+        def worth(point: Point, share: float) -> float:
+            counts = counts_of(point)
+            if not columns.within_limits(counts):
+                return -math.inf
+            cost = columns.cost_usd_per_h(counts)
+            return -cost if self.goal == "min-cost" else self.context.rate_per_s * share / max(cost, 1e-12)
+
+        cutoff = self.incumbent.value if self.incumbent else -math.inf
+        found = best_in_box((0,) * len(names), span, worth, lambda point: trial.assess(counts_of(point)), cutoff, TUPLE_CALLS)
+        self.outcome.nearest = self.outcome.nearest or trial.nearest
+        if found.best is not None:
+            counts = counts_of(found.best)
+            decision = trial.best_settings(counts)
+            assert decision is not None
+            self._offer(columns, counts, decision, 1.0)
+        return -math.inf if found.complete else found.bound
+
+    def _lower(self, columns: Columns, program: Program, solution: Solution) -> tuple[int, ...]:
+        """Counts under which no plan of these configurations can go: where a pool has one, its table's; else the least of all."""
+        options = {option.name: option for option in program.options if option.name in solution.counts}
+        pools = [option.pool for option in options.values()]
+        rows = {row.name: row for row in program.rows}
+        found = []
+        for name, count in solution.counts.items():
+            option = options[name]
+            if option.shared:
+                found.append(count)
+            elif pools.count(option.pool) > 1:
+                found.append(int(option.replicas[0]))
+            else:
+                ((row, load),) = option.loads.items()
+                asked = sum(rows[row].rates.get(path, 0.0) * scale for path, scale in solution.scales.items())
+                enough = option.capacity / load >= asked * (1 - 1e-9)
+                found.append(int(option.replicas[int(np.argmax(enough))]))
+        return tuple(found)
+
+    def _explore_scale(self, columns: Columns, program: Program, solution: Solution, shares: Mapping[tuple[str, str], float]) -> None:
+        """Largest share of the demand that the solution's counts serve within every limit, found by bisection."""
+        thresholds = self._thresholds if any(_relays(columns, n) for n in solution.counts) else [None]
+        trial = _Trial(self.judge, columns, program, shares, list(thresholds))
+        promised = next(iter(_scales_of(program, solution).values()))
+        low, high = 0.0, promised
+        floor = self.context.scenario.served_share_min if self.goal == "max-bcr" else 0.0
+        best: tuple[Decision, float] | None = None
+        scale = promised
+        for _ in range(SCALE_STEPS):
+            decision = trial.feasible(solution.counts, scale)
+            if decision is not None:
+                best, low = (decision, scale), scale
+            else:
+                high = scale
+            if high - low <= SCALE_TOLERANCE * promised:
+                break
+            scale = 0.5 * (low + high)
+        self.outcome.nearest = self.outcome.nearest or trial.nearest
+        if best is not None and best[1] >= floor * (1 - 1e-9):
+            self._offer(columns, dict(solution.counts), best[0], best[1])
+
+    def _offer(self, columns: Columns, counts: Mapping[str, int], decision: Decision, scale: float) -> None:
+        """Take a verified plan as incumbent when it is better; it is judged with its spare instances in service."""
+        evaluation = self.judge.evaluate(decision, scale)
+        sunk = evaluation.metrics.cost_usd_per_h - self._paid(columns, counts, evaluation)
+        value = value_of(self.goal, evaluation, max(sunk, 0.0))
+        if evaluation.feasible and (self.incumbent is None or value > self.incumbent.value):
+            self.incumbent = Incumbent(decision, evaluation, value, scale)
+
+    def _paid(self, columns: Columns, counts: Mapping[str, int], evaluation: Evaluation) -> float:
+        """Cost per hour without what is sunk: columns' prices, and what the lines cost by volume."""
+        egress = sum(link.cost_usd_per_h for link in evaluation.links)
+        egress -= sum(columns.cost_usd_per_h({n: c}) for n, c in counts.items() if columns.slots[n].line is not None)
+        return columns.cost_usd_per_h(counts) + egress
+
+
+@dataclass
+class _Trial:
+    """Verifies counts of one set of configurations, over the relay thresholds in question; the one that worked goes first."""
+
+    judge: Judge
+    columns: Columns
+    program: Program
+    shares: Mapping[tuple[str, str], float]
+    thresholds: list[float | None]
+    nearest: Evaluation | None = None
+
+    def decision(self, counts: Mapping[str, int], threshold: float | None) -> Decision:
+        settings = replace(self.columns.bounds.settings, relay_threshold_s=threshold)
+        return decision_of(self.columns, counts, settings, self.shares)
+
+    def serving(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Counts without the instances kept for failures."""
+        spare = {n: self.columns.slots[n].candidate.spare for n in counts if self.columns.slots[n].candidate is not None}  # type: ignore[union-attr]
+        return {name: count - spare.get(name, 0) for name, count in counts.items()}
+
+    def feasible(self, counts: Mapping[str, int], scale: float = 1.0) -> Decision | None:
+        """The first threshold's decision that meets every limit with the serving instances alone; None where none does."""
+        serving = self.serving(counts)
+        for threshold in list(self.thresholds):
+            evaluation = self.judge.evaluate(self.decision(serving, threshold), scale)
+            if evaluation.feasible:
+                self.thresholds.remove(threshold)
+                self.thresholds.insert(0, threshold)
+                return self.decision(counts, threshold)
+            self.nearest = self.nearest or evaluation
+        return None
+
+    def assess(self, counts: Mapping[str, int]) -> Assessment:
+        before = self.judge.evaluations
+        decision = self.feasible(counts)
+        share = goodness(self.judge.evaluate(decision)) if decision is not None else 0.0
+        return Assessment(decision is not None, share, free=self.judge.evaluations == before)
+
+    def best_settings(self, counts: Mapping[str, int]) -> Decision | None:
+        """Of the thresholds that work at ``counts`` the one with most good requests."""
+        best: tuple[float, Decision] | None = None
+        for threshold in self.thresholds:
+            if self.judge.evaluate(self.decision(self.serving(counts), threshold)).feasible:
+                decision = self.decision(counts, threshold)
+                share = goodness(self.judge.evaluate(decision))
+                if best is None or share > best[0]:
+                    best = (share, decision)
+        return None if best is None else best[1]
+
+
+def _relays(columns: Columns, name: str) -> bool:
+    candidate = columns.slots[name].candidate
+    return candidate is not None and candidate.role == "RLD"
+
+
+def class_shares(program: Program, solution: Solution) -> dict[tuple[str, str], float]:
+    """(option, row) -> share of the row's demand, for options that serve several rows or one row beside others by measured rates."""
+    asked = {row.name: sum(row.rates.get(path, 0.0) * scale for path, scale in solution.scales.items()) for row in program.rows}
+    shares = {(option, row): flow / asked[row] for (option, row), flow in solution.flows.items() if asked.get(row, 0.0) > 0}
+    totals: dict[str, float] = {}
+    for (_, row), share in shares.items():
+        totals[row] = totals.get(row, 0.0) + share
+    return {key: share / totals[key[1]] for key, share in shares.items()}
+
+
+def _scales_of(program: Program, solution: Solution) -> dict[str, float]:
+    market = {path.name: path.market for path in program.paths}
+    return {market[path]: scale for path, scale in solution.scales.items()}
