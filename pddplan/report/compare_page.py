@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pddplan import __version__
 from pddplan.optimize.result import PlanResult
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Law
 from pddplan.report.catalogue import Lang, translator
 from pddplan.report.diagram import deployment_summary, deployment_svg
 from pddplan.report.document import Block, Cell, Column, Document, Drawing, Figure, Section, Table
+from pddplan.report.made_by import footer
 from pddplan.report.numbers import duration, signed_percent
 from pddplan.report.sections import decision
 from pddplan.report.sections.charts import layout, line
@@ -42,7 +42,7 @@ def compare_page(first: Planned, second: Planned, command: str, lang: Lang = "en
             Section("deployment", t("section.deployment"), tuple(deployments)),
             Section("sla", t("section.sla"), tuple(_curves(metric, t(f"sla.{metric}_title"), laws[metric], t) for metric in laws)),
         ),
-        footer=t("page.footer", version=__version__, command=command),
+        footer=footer(command, t),
     )
 
 

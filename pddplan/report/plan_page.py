@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pddplan import __version__
 from pddplan.economics.tokens import TokenPrices
 from pddplan.errors import InputError
 from pddplan.optimize.result import PlanResult
@@ -17,6 +16,7 @@ from pddplan.report.bathtub import bathtub_page
 from pddplan.report.catalogue import Lang, translator
 from pddplan.report.diagram import deployment_summary, deployment_svg
 from pddplan.report.document import Block, Document, Drawing, Paragraph, Section
+from pddplan.report.made_by import footer, version
 from pddplan.report.numbers import percent
 from pddplan.report.sections import alternatives, decision, glossary, hiding, money, pools, service, sources
 from pddplan.report.studies_page import bandwidth_headline, bandwidth_page
@@ -86,10 +86,10 @@ def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
             (t("fact.objective"), result.objective.kind),
             (t("fact.gap"), percent(result.gap)),
             (t("fact.digest"), result.scenario_digest),
-            (t("fact.version"), __version__),
+            (t("fact.version"), version()),
         ),
         sections=sections,
-        footer=t("page.footer", version=__version__, command=source.command),
+        footer=footer(source.command, t),
     )
 
 
