@@ -14,7 +14,7 @@ _TINY = 1e-9
 
 
 @njit(cache=True)
-def _pass_s(first, pieces, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget):  # type: ignore[no-untyped-def]
+def _pass_s(first, pieces, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget, beside):  # type: ignore[no-untyped-def]
     """Duration of the pass made of the first ``pieces`` requests of a list: their shared work, never less than its fullest rank alone."""
     room, total, most, work, scaled = budget, 0.0, 0.0, 0.0, 0.0
     customer = first
@@ -28,17 +28,17 @@ def _pass_s(first, pieces, nxt, left, row, uncached, shared_s, scale, points, se
         room -= tokens
         customer = nxt[customer]
     fullest = max(total / ranks, most)
-    return max(work, np.interp(fullest, points, seconds) * scaled / total)
+    return max(work, np.interp(fullest, points, seconds) * scaled / total) + beside
 
 
 @njit(cache=True)
 def pass_times(  # type: ignore[no-untyped-def]
-    arrival, row, server, ties, uncached, shared_s, scale, points, seconds, chunk, ranks, packs, instances, mode
+    arrival, row, server, ties, uncached, shared_s, scale, points, seconds, chunk, ranks, packs, beside, instances, mode
 ):
     """Seconds from arrival to the end of prefill, shape (customers,), for arrivals in order of time.
 
     Each instance runs passes: at most ``chunk`` tokens of a request and chunk x ranks in all (without packing: ``ranks`` requests), oldest
-    first. mode: PINNED (customer i on ``server[i]``), CENTRAL (one queue), SHORTEST (fewest requests, ties by ``ties`` in [0, 1)).
+    first; ``beside`` seconds are added to every pass (decode steps that it carries). mode: PINNED (customer i on ``server[i]``), CENTRAL (one queue), SHORTEST (fewest requests, ties by ``ties`` in [0, 1)).
     """
     n = arrival.size
     budget = chunk * ranks
@@ -144,5 +144,7 @@ def pass_times(  # type: ignore[no-untyped-def]
             number += 1
             customer = nxt[customer]
         pieces[k] = number
-        end[k] = now + _pass_s(head[k], number, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget)
+        end[k] = now + _pass_s(
+            head[k], number, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget, beside
+        )
     return ended - arrival

@@ -7,21 +7,28 @@ serves S + chunks tau. A request first waits for a place (memory), then for its 
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaincinv
 
 from pddplan.pdd.context import Deployment, PlanContext
-from pddplan.pdd.decode_pool import DecodeState, DecodeTable, decode_state
+from pddplan.pdd.decode_pool import DecodeState, DecodeTable, decode_state, interruptions
 from pddplan.pdd.latency import Stream, md_place
-from pddplan.pdd.laws import NO_WAIT
+from pddplan.pdd.laws import GRID, NO_WAIT
 from pddplan.pdd.plan import Decision
+from pddplan.pdd.prefill_queue import QueueLaw
 from pddplan.pdd.steady_state import spread_of
 from pddplan.stages.profiled import ProfiledStage, RateGrid
 
 FloatArray = NDArray[np.float64]
+
+MET_POINTS = 48
+MET_EDGES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.96, 0.985, 0.995, 0.999, 1.0])
+"""Cumulative levels between which the time that others' prefills take from a request is kept as one node."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +118,9 @@ def aggregated_state(
     tokens = float(weight @ mix.output_tokens) / part if part > 0.0 else 0.0
     if prefill_share >= 1.0 or table.batch_max == 0:
         load = prefill_share + (rate / chosen.instances / table.rate_max(tokens) if table.batch_max else math.inf)
-        return AggregatedState(
-            pool, max(load, 1.0), rate, None, _streams(deployment, weight, rows.latency_s, NO_WAIT, NO_WAIT, None), prefill_share
-        )
+        never = QueueLaw(np.zeros(mix.rows, dtype=np.int64), (GRID.never(),), math.inf, "unstable")
+        streams = _streams(deployment, weight, rows.latency_s, never, NO_WAIT, None, False, None)
+        return AggregatedState(pool, max(load, 1.0), rate, None, streams, prefill_share)
     second = float(weight @ mix.output_tokens**2) / part if part > 0.0 else 0.0
     slowed = DecodeTable(table.step_s / (1.0 - prefill_share), table.tokens_per_step, table.bound_by)
     state = decode_state(
@@ -125,67 +132,109 @@ def aggregated_state(
         token_scv=max(second / tokens**2 - 1.0, 0.0) if tokens > 0.0 else 1.0,
         queueing=full,
     )
-    chunks = np.maximum(np.ceil(mix.uncached_tokens / decision.settings.prefill_chunk_tokens), 1.0)
-    step = state.step_mean_s * (1.0 - prefill_share)
-    busy = 1.0 - math.exp(-state.batch_mean)
-    carried = rows.occupancy_s + chunks * step * busy
     utilisation = prefill_share + (1.0 - prefill_share) * state.utilisation if state.stable else state.utilisation
-    wait = NO_WAIT
-    if full and rate > 0.0:
-        used = weight > 0.0
-        scv = 1.0 + part * (mix.arrival_scv - 1.0)
-        law = context.prefill_wait(chosen.instances, rate, carried[used], weight[used], scv, policy.dispatch)
-        wait = law.cdf if law.p_wait > 0.0 else NO_WAIT
-        utilisation = max(utilisation, law.utilisation) if law.utilisation >= 1.0 else utilisation
-    ttft = rows.latency_s + chunks * step * busy + policy.fixed_ttft
-    stable = utilisation < 1.0
+    passes = context.passes(chosen.configuration, decision.settings)
+    chunks = np.maximum(np.ceil(mix.uncached_tokens / decision.settings.prefill_chunk_tokens), 1.0)
+    beside = round(state.step_mean_s * (1.0 - prefill_share) * -math.expm1(-state.batch_mean), 6) if full else 0.0
+    scv = 1.0 + part * (mix.arrival_scv - 1.0)
+    dispatch = policy.decode_dispatch if policy.dispatch == "cache_affinity" else policy.dispatch
+    if dispatch == "shortest_queue":
+        dispatch, scv = "cache_affinity", _evened(scv, chosen.instances)
+    queue = QueueLaw(np.zeros(mix.rows, dtype=np.int64), (NO_WAIT,), 0.0, "capacity")
+    if full:
+        queue = context.prefill_queue(
+            chosen.configuration, decision.settings, chosen.instances, rate, weight, scv, dispatch, beside
+        )
+    pure = replace(
+        state,
+        token_s=state.token_s * (1.0 - prefill_share),
+        interruptions=interruptions(rate / chosen.instances, passes.alone_s / chunks, weight) if full else None,
+    )
+    ttft = rows.latency_s + (chunks + 0.5 * (1.0 - prefill_share)) * beside + policy.fixed_ttft
+    stable = utilisation < 1.0 and math.isfinite(queue.mean_s)
+    met = _Met(rate / chosen.instances, rows.occupancy_s, weight, state.token_mean_s, full and prefill_share > 0.0)
     return AggregatedState(
         pool,
-        utilisation,
+        utilisation if stable else max(utilisation, 1.0),
         rate,
         state,
-        _streams(deployment, weight, ttft, wait, md_place(state), state, stable, step + _chunk_s(rows.latency_s, chunks, weight)),
+        _streams(deployment, weight, ttft, queue, md_place(state), pure, stable, met),
         prefill_share,
     )
 
 
-def _chunk_s(latency_s: FloatArray, chunks: FloatArray, weight: FloatArray) -> float:
-    """Mean time of a chunk, weighted by how many there are."""
-    total = float(weight @ chunks)
-    return float(weight @ latency_s) / total if total > 0.0 else 0.0
+def _evened(scv: float, instances: int) -> float:
+    """Variability of the pool's arrivals that gives one of its instances halfway between chance and turns.
+
+    Requests go to the instance with fewest places taken, which evens out the arrivals of each, but less than taking turns would.
+    """
+    alone = 0.5 * (1.0 + (scv - 1.0) / instances) + 0.5 * scv / instances
+    return 1.0 + (alone - 1.0) * instances
+
+
+@dataclass(frozen=True)
+class _Met:
+    """Prefills of others that a decoding request sits through: a compound Poisson sum, taken as gamma with its mean and variance.
+
+    rate_per_s: prefills of an instance; service_s with weight: their durations; token_s: pace of decode, them included.
+    """
+
+    rate_per_s: float
+    service_s: FloatArray
+    weight: FloatArray
+    token_s: float
+    varies: bool
+
+    def nodes(self, gaps: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Seconds met by a request of ``gaps`` gaps, shape (requests, nodes), and their probabilities, shape (nodes,)."""
+        total = float(self.weight.sum())
+        first = self.rate_per_s * float(self.weight @ self.service_s) / total
+        second = self.rate_per_s * float(self.weight @ self.service_s**2) / total
+        residence = gaps * self.token_s
+        if not self.varies or first <= 0.0:
+            return (first * residence)[:, None], np.ones(1)
+        points = np.unique(np.geomspace(max(float(residence.min()), 1e-6), max(float(residence.max()), 2e-6), MET_POINTS))
+        shape = points * first**2 / second
+        levels = 0.5 * (MET_EDGES[1:] + MET_EDGES[:-1])
+        share = np.diff(MET_EDGES)
+        drawn = gammaincinv(shape[:, None], levels[None, :])
+        drawn *= (shape / np.maximum(drawn @ share, 1e-300))[:, None]
+        seconds = drawn * (second / first)
+        return np.stack([np.interp(residence, points, column) for column in seconds.T], axis=1), share
 
 
 def _streams(
     deployment: Deployment,
     weight: FloatArray,
     ttft_s: FloatArray,
-    queue: FloatArray,
+    queue: QueueLaw,
     place: FloatArray,
     state: DecodeState | None,
-    stable: bool = False,
-    stall_s: float = 0.0,
+    stable: bool,
+    met: _Met | None,
 ) -> tuple[Stream, ...]:
     mix = deployment.mix
     gaps = np.maximum(mix.output_tokens - 1.0, 0.0)
     streams = []
-    for index in range(len(mix.class_names)):
-        pick = (mix.class_index == index) & (weight > 0.0)
-        if not pick.any():
+    for index, size in itertools.product(range(len(mix.class_names)), range(len(queue.cdfs))):
+        rows = np.nonzero((mix.class_index == index) & (queue.bin_of_row == size) & (weight > 0.0))[0]
+        if rows.size == 0:
             continue
-        zero = np.zeros(int(pick.sum()))
+        base, share = met.nodes(gaps[rows]) if met is not None else (np.zeros((rows.size, 1)), np.ones(1))
+        atom = np.repeat(rows, share.size)
         streams.append(
             Stream(
                 deployment=deployment.name,
                 pipeline="AGG",
                 class_index=index,
-                weight=weight[pick],
-                ttft_s=ttft_s[pick],
-                base_s=zero,
-                md_gaps=gaps[pick],
-                gaps=gaps[pick],
-                stall_s=zero + stall_s,
+                weight=(weight[rows][:, None] * share[None, :]).ravel(),
+                ttft_s=ttft_s[atom],
+                base_s=base.ravel(),
+                md_gaps=gaps[atom],
+                gaps=gaps[atom],
+                stall_s=np.zeros(atom.size),
                 rld_step_s=0.0,
-                queue_cdf=queue,
+                queue_cdf=queue.cdfs[size],
                 place_cdf=place,
                 md=state,
                 direct=True,
@@ -193,7 +242,7 @@ def _streams(
                 starts=stable,
                 paces=stable,
                 flow=-1,
-                atom=np.nonzero(pick)[0],
+                atom=atom,
             )
         )
     return tuple(streams)

@@ -213,9 +213,8 @@ def pool_capacity(
             rate,
             tokens,
             spread=spread,
-            extend_rate_per_s=rate * handoffs,
-            extend_mean_s=extend,
-            extend_second_s2=extend**2,
+            extend_s=np.array([extend]),
+            extend_rate_per_s=np.array([rate * handoffs]),
             queueing=full,
         )
         return _within(state.utilisation, state.token_s, state.probability, state.p_wait, state.wait_given_s, budget, full)

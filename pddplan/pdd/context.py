@@ -20,11 +20,10 @@ from pddplan.model.kv_cache import kv_cache
 from pddplan.model.memory import Reserves
 from pddplan.model.spec import ModelSpec
 from pddplan.pdd.decode_pool import DecodeTables
-from pddplan.pdd.laws import GRID
 from pddplan.pdd.line import Line
 from pddplan.pdd.plan import Configuration, Settings
 from pddplan.pdd.prefill_queue import Passes, QueueLaw, passes_of, queue_law
-from pddplan.queueing.ggc import Dispatch, WaitingLaw, waiting_law
+from pddplan.queueing.ggc import Dispatch
 from pddplan.roofline.speculation import Speculation
 from pddplan.scenario.schema import ChipStock, Fabric, Model, Policy, Scenario, Singular
 from pddplan.scenario.sla import Sla
@@ -81,7 +80,6 @@ class PlanContext:
     _stages: dict[tuple[Configuration, int, bool], AggregatedStage] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[tuple[Configuration, int, bool], StageRows] = field(default_factory=dict, repr=False, compare=False)
     _tables: dict[int, DecodeTables] = field(default_factory=dict, repr=False, compare=False)
-    _waits: dict[object, WaitingLaw] = field(default_factory=dict, repr=False, compare=False)
     _passes: dict[tuple[Configuration, int, bool], Passes] = field(default_factory=dict, repr=False, compare=False)
     _queues: dict[object, QueueLaw] = field(default_factory=dict, repr=False, compare=False)
 
@@ -241,23 +239,16 @@ class PlanContext:
         rate_per_s: float,
         weight: FloatArray,
         arrival_scv: float,
+        dispatch: Dispatch | None = None,
+        beside_s: float = 0.0,
     ) -> QueueLaw:
-        """What is added to a lone prefill in a P pool (prefill_queue.queue_law), kept for the next plan that asks the same."""
-        dispatch = self.deployments[configuration.deployment].policy.dispatch
+        """What is added to a lone prefill in a pool (prefill_queue.queue_law), kept for the next plan that asks the same."""
+        chosen = dispatch or self.deployments[configuration.deployment].policy.dispatch
         passes = self.passes(configuration, settings)
-        key = (id(passes), instances, rate_per_s, arrival_scv, dispatch, weight.tobytes())
+        key = (id(passes), instances, rate_per_s, arrival_scv, chosen, beside_s, weight.tobytes())
         if key not in self._queues:
-            self._queues[key] = queue_law(passes, weight, rate_per_s, instances, arrival_scv, dispatch)
+            self._queues[key] = queue_law(passes, weight, rate_per_s, instances, arrival_scv, chosen, beside_s)
         return self._queues[key]
-
-    def prefill_wait(
-        self, instances: int, rate_per_s: float, service_s: FloatArray, weight: FloatArray, arrival_scv: float, dispatch: Dispatch
-    ) -> WaitingLaw:
-        """Law of the wait of a P pool (queueing.ggc.waiting_law), kept for the next plan that asks the same."""
-        key = (instances, rate_per_s, arrival_scv, dispatch, service_s.tobytes(), weight.tobytes())
-        if key not in self._waits:
-            self._waits[key] = waiting_law(instances, rate_per_s, service_s, weight, arrival_scv, dispatch, GRID)
-        return self._waits[key]
 
     def line_between(self, a: str, b: str) -> Line | None:
         """The scenario's link between two sites, None when there is none."""

@@ -22,6 +22,7 @@ TABLE_BATCHES = 48
 BATCH_LIMIT = 8192
 TOKEN_NODES = 32
 WAIT_NODES = 4
+INTERRUPTION_KINDS = 24
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,33 @@ class DecodeTables:
 
 
 @dataclass(frozen=True)
+class Interruptions:
+    """What comes between two decode steps of an instance: ``rate_per_s`` of them, lasting ``seconds`` with ``probability``, shape (kinds,),
+    in rising order."""
+
+    rate_per_s: float
+    seconds: FloatArray
+    probability: FloatArray
+
+    def longest(self, residence_s: FloatArray) -> FloatArray:
+        """P(the longest of those met within a residence is kind k), shape (residences, kinds); what is missing to 1 meets none."""
+        above = 1.0 - np.cumsum(self.probability)
+        most = np.exp(-self.rate_per_s * residence_s[:, None] * np.maximum(above, 0.0)[None, :])
+        none = np.exp(-self.rate_per_s * residence_s)[:, None]
+        return np.diff(np.concatenate([none, most], axis=1), axis=1)
+
+
+def interruptions(rate_per_s: float, seconds: FloatArray, weight: FloatArray) -> Interruptions | None:
+    """Weighted durations pooled into a few kinds; None when there is nothing."""
+    total = float(weight.sum())
+    if rate_per_s <= 0.0 or total <= 0.0:
+        return None
+    order = np.argsort(seconds, kind="stable")
+    kept, mass = _pooled(seconds[order], weight[order] / total, INTERRUPTION_KINDS)
+    return Interruptions(rate_per_s, kept, mass / mass.sum())
+
+
+@dataclass(frozen=True)
 class DecodeState:
     """A decode pool in its steady state. Nodes (what an arriving request meets): ``token_s`` seconds per token, ``wait_s`` for a
     place, ``probability``; shape (nodes,). queued: whether requests meet others (False: capacities only)."""
@@ -89,8 +117,12 @@ class DecodeState:
     wait_given_s: float
     extend_share: float = 0.0
     extend_queue_s: float = 0.0
-    extend_rate_per_instance: float = 0.0
+    interruptions: Interruptions | None = None
     queued: bool = True
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.step_mean_s / self.token_mean_s if self.token_mean_s > 0.0 else 1.0
 
     @property
     def first_s(self) -> float:
@@ -113,12 +145,13 @@ def decode_state(
     *,
     spread: Spread = "balanced",
     token_scv: float = 1.0,
-    extend_rate_per_s: float = 0.0,
-    extend_mean_s: float = 0.0,
-    extend_second_s2: float = 0.0,
+    extend_s: FloatArray | None = None,
+    extend_rate_per_s: FloatArray | None = None,
     queueing: bool = True,
 ) -> DecodeState:
     """State of a pool that ``rate_per_s`` requests of ``tokens_per_request`` enter; extends arrive beside them and block decoding.
+
+    extend_s, extend_rate_per_s: duration and rate (all instances) of each kind of extend, shape (kinds,).
 
     An overloaded pool is an answer (utilisation >= 1).
     """
@@ -126,7 +159,9 @@ def decode_state(
         return _overloaded(math.inf, table)
     if tokens_per_request <= 0.0:
         rate_per_s, tokens_per_request = 0.0, 1.0
-    share = extend_rate_per_s * extend_mean_s / instances
+    durations = np.zeros(0) if extend_s is None else extend_s
+    rates = np.zeros(0) if extend_rate_per_s is None else extend_rate_per_s / instances
+    share = float(rates @ durations)
     if share >= 1.0:
         return _overloaded(max(share, rate_per_s / instances / table.rate_max(tokens_per_request)), table)
     steps = table.step_s / (1.0 - share)
@@ -145,8 +180,7 @@ def decode_state(
     if not law.stable:
         return _overloaded(law.utilisation, table)
     tokens, waits, probability = _nodes(law)
-    per_instance = extend_rate_per_s / instances
-    queue = per_instance * extend_second_s2 / (2.0 * (1.0 - share)) if per_instance > 0.0 else 0.0
+    queue = float(rates @ durations**2) / (2.0 * (1.0 - share))
     token_mean = float(probability @ tokens)
     return DecodeState(
         utilisation=law.utilisation,
@@ -162,7 +196,7 @@ def decode_state(
         wait_given_s=law.wait_given_s,
         extend_share=share,
         extend_queue_s=queue,
-        extend_rate_per_instance=per_instance,
+        interruptions=interruptions(float(rates.sum()), durations, rates),
         queued=queueing,
     )
 

@@ -165,12 +165,11 @@ def tpot_cdf(stream: Stream) -> FloatArray:
     if not stream.paces or not several.any():
         return GRID.never()
     token, wait, probability = _nodes(stream)
-    gaps, weight = stream.gaps[several], stream.weight[several]
-    if stream.direct:
+    gaps, weight, base = stream.gaps[several], stream.weight[several], stream.base_s[several]
+    if stream.direct and not base.any():
         return GRID.law(token, probability) * float(weight.sum())
-    weight, (fixed, paced, late) = cells(
-        weight, (stream.base_s[several] / gaps, stream.md_gaps[several] / gaps, (stream.md_gaps[several] > 0.0) / gaps), CELLS
-    )
+    late = np.zeros_like(gaps) if stream.direct else (stream.md_gaps[several] > 0.0) / gaps
+    weight, (fixed, paced, late) = cells(weight, (base / gaps, stream.md_gaps[several] / gaps, late), CELLS)
     values = fixed[:, None] + paced[:, None] * token[None, :] + late[:, None] * wait[None, :]
     return GRID.law(values, weight[:, None] * probability[None, :])
 
@@ -190,7 +189,7 @@ def e2e_cdf(stream: Stream) -> FloatArray:
 def stall_cdf(stream: Stream) -> FloatArray:
     """P(longest gap <= t) x mass of requests with more than one token, on GRID.
 
-    Gaps: a decode step; the handoff with MD's wait for a place; and, where others hand over meanwhile, a step behind an extend.
+    Gaps: a decode step; the handoff with MD's wait for a place; and a step behind what interrupts it (others' handoffs or prefills).
     """
     several = stream.gaps > 0.0
     if not stream.paces or not several.any():
@@ -199,19 +198,18 @@ def stall_cdf(stream: Stream) -> FloatArray:
     weight = stream.weight[several]
     if stream.md is None:
         return GRID.law(np.full(weight.size, stream.rld_step_s), weight)
-    steps = token * (stream.md.step_mean_s / stream.md.token_mean_s)
-    residence = float(weight @ stream.md_gaps[several]) / float(weight.sum()) * stream.md.token_mean_s
-    hit = -math.expm1(-stream.md.extend_rate_per_instance * residence)
-    disturbed = steps + (
-        stream.md.extend_share / stream.md.extend_rate_per_instance if stream.md.extend_rate_per_instance > 0.0 else 0.0
-    )
-    weight, (stall,) = cells(weight, (stream.stall_s[several],), CELLS // 4)
-    own = stall[:, None] + np.where(stall[:, None] > 0.0, wait[None, :], 0.0)
-    masses = weight[:, None] * probability[None, :]
-    calm = GRID.law(np.maximum(np.maximum(own, steps[None, :]), stream.rld_step_s), masses)
-    if hit <= 0.0:
-        return calm
-    return (1.0 - hit) * calm + hit * GRID.law(np.maximum(np.maximum(own, disturbed[None, :]), stream.rld_step_s), masses)
+    per_token = stream.md.tokens_per_step
+    residence = stream.md_gaps[several] * stream.md.token_mean_s + stream.base_s[several] * stream.direct
+    weight, (stall, residence) = cells(weight, (stream.stall_s[several], residence), CELLS // 8)
+    own = np.maximum(stall[:, None] + np.where(stall[:, None] > 0.0, wait[None, :], 0.0), stream.rld_step_s)
+    others = stream.md.interruptions
+    calm = np.ones(weight.size) if others is None else np.exp(-others.rate_per_s * residence)
+    law = GRID.law(np.maximum(own, token[None, :] * per_token), (weight * calm)[:, None] * probability[None, :])
+    if others is None:
+        return law
+    mean_own = own @ probability
+    behind = stream.md.token_mean_s * per_token + others.seconds
+    return law + GRID.law(np.maximum(mean_own[:, None], behind[None, :]), weight[:, None] * others.longest(residence))
 
 
 def good_mass(stream: Stream, ttft_limit_s: float | None, tpot_limit_s: float | None) -> float:
@@ -223,9 +221,10 @@ def good_mass(stream: Stream, ttft_limit_s: float | None, tpot_limit_s: float | 
     token, wait, probability = token[order], wait[order], probability[order]
     limit = math.inf if ttft_limit_s is None else ttft_limit_s
     ceiling = math.inf if tpot_limit_s is None else tpot_limit_s
+    spare = ceiling * stream.gaps - stream.base_s
     if stream.direct:
         queue = stream.queue_cdf
-        paces_well = (token <= ceiling)[None, :] | (stream.gaps <= 0.0)[:, None]
+        paces_well = (stream.md_gaps[:, None] * token[None, :] <= spare[:, None] + 1e-12) | (stream.gaps <= 0.0)[:, None]
         if limit == math.inf:
             return float(stream.weight @ (paces_well @ probability)) * float(queue[-1])
         distinct, inverse = np.unique(wait, return_inverse=True)
@@ -237,7 +236,6 @@ def good_mass(stream: Stream, ttft_limit_s: float | None, tpot_limit_s: float | 
     queue = _waited(stream.queue_cdf, stream.place_cdf)
     in_time = np.full(stream.weight.size, float(queue[-1])) if limit == math.inf else GRID.at(queue, limit - stream.ttft_s)
     visits = (stream.md_gaps > 0.0).astype(float)
-    spare = ceiling * stream.gaps - stream.base_s
     spent = stream.md_gaps[:, None] * token[None, :] + visits[:, None] * wait[None, :]
     paced = ((spent <= spare[:, None] + 1e-12) | (stream.gaps <= 0.0)[:, None]) @ probability
     return float(stream.weight @ (in_time * paced))

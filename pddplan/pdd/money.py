@@ -175,7 +175,9 @@ def _prices_if_known(context: PlanContext) -> tuple[TokenPrices | None, str]:
         return None, error.problems[0].found
 
 
-def token_prices(context: PlanContext, deployment: str | None = None, cached_ratio: float | None = None) -> tuple[TokenPrices, str]:
+def token_prices(
+    context: PlanContext, deployment: str | None = None, cached_ratio: float | None = None
+) -> tuple[TokenPrices, str]:
     """What a provider bills and the source: the scenario's token prices, else the API price published for the model.
 
     cached_ratio: cached over uncached price, in place of the provider's. Raises InputError where nobody says a price.

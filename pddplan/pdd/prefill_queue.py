@@ -63,7 +63,13 @@ class Passes:
 
 
 def passes_of(
-    stage: PrefillStage, mix: RequestMix, latency_s: FloatArray, occupancy_s: FloatArray, chunk_tokens: float, ranks: int, packs: bool
+    stage: PrefillStage,
+    mix: RequestMix,
+    latency_s: FloatArray,
+    occupancy_s: FloatArray,
+    chunk_tokens: float,
+    ranks: int,
+    packs: bool,
 ) -> Passes:
     """Pass times of ``stage`` for the rows of ``mix``, whose lone latencies and occupancies are known."""
     uncached = mix.uncached_tokens
@@ -75,7 +81,9 @@ def passes_of(
     seconds = np.maximum(np.asarray(stage.prefill_s(points, np.full(points.size, cached))) - handling, 1e-9)
     whole = np.floor(uncached / chunk_tokens)
     tail = uncached - whole * chunk_tokens
-    by_passes = whole * float(np.interp(chunk_tokens, points, seconds)) + np.where(tail > 0.0, np.interp(tail, points, seconds), 0.0)
+    by_passes = whole * float(np.interp(chunk_tokens, points, seconds)) + np.where(
+        tail > 0.0, np.interp(tail, points, seconds), 0.0
+    )
     batched = mix.mean(alone) > BATCHED_OVER * mix.mean(shared)
     return Passes(uncached, alone, shared, handling, alone / by_passes, points, seconds, chunk_tokens, ranks, packs, batched)
 
@@ -93,19 +101,28 @@ def _handling_s(stage: PrefillStage, uncached: float, cached: float) -> float:
 
 
 def queue_law(
-    passes: Passes, weight: FloatArray, rate_per_s: float, instances: int, arrival_scv: float, dispatch: Dispatch
+    passes: Passes,
+    weight: FloatArray,
+    rate_per_s: float,
+    instances: int,
+    arrival_scv: float,
+    dispatch: Dispatch,
+    beside_s: float = 0.0,
 ) -> QueueLaw:
-    """Law of the time added to a lone prefill when ``rate_per_s`` requests of the weighted rows enter ``instances``."""
+    """Law of the time added to a lone prefill when ``rate_per_s`` requests of the weighted rows enter ``instances``.
+
+    beside_s: decode steps that each pass of an aggregated instance carries; the lone prefill then has them too.
+    """
     used = weight > 0.0
     rows = weight.size
     if rate_per_s <= 0.0 or not used.any():
         return QueueLaw(np.zeros(rows, dtype=np.int64), (NO_WAIT,), 0.0, "empty")
     if instances < 1 or rate_per_s * float(weight @ passes.occupancy_s) / float(weight.sum()) >= instances:
         return QueueLaw(np.zeros(rows, dtype=np.int64), (GRID.never(),), math.inf, "unstable")
-    if not passes.batched:
+    if not passes.batched and beside_s <= 0.0:
         law = waiting_law(instances, rate_per_s, passes.occupancy_s[used], weight[used], arrival_scv, dispatch, GRID)
         return QueueLaw(np.zeros(rows, dtype=np.int64), (law.cdf if law.p_wait > 0.0 else NO_WAIT,), law.mean_s, law.method)
-    return _by_passes(passes, weight, rate_per_s, instances, arrival_scv, dispatch)
+    return _by_passes(passes, weight, rate_per_s, instances, arrival_scv, dispatch, beside_s)
 
 
 @lru_cache(maxsize=16)
@@ -119,7 +136,13 @@ def _draws(scv: float) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _by_passes(
-    passes: Passes, weight: FloatArray, rate_per_s: float, instances: int, arrival_scv: float, dispatch: Dispatch
+    passes: Passes,
+    weight: FloatArray,
+    rate_per_s: float,
+    instances: int,
+    arrival_scv: float,
+    dispatch: Dispatch,
+    beside_s: float,
 ) -> QueueLaw:
     from pddplan.pdd import _passes
 
@@ -129,7 +152,7 @@ def _by_passes(
         scv = 1.0 + (arrival_scv - 1.0) / instances if dispatch == "cache_affinity" else arrival_scv / instances
     elif dispatch == "shortest_queue":
         mode = _passes.SHORTEST
-    times, level, ties = _draws(round(max(scv, 0.0), 6))
+    times, level, ties = _draws(round(max(scv, 0.0), 4))
     edges = np.cumsum(weight)
     row = np.minimum(np.searchsorted(edges, level * edges[-1], side="right"), weight.size - 1)
     spent = _passes.pass_times(
@@ -145,11 +168,13 @@ def _by_passes(
         float(passes.chunk_tokens),
         float(passes.ranks),
         passes.packs,
+        beside_s,
         servers,
         mode,
     )[WARM:]
     row = row[WARM:]
-    added = np.maximum(spent - passes.alone_s[row], 0.0)
+    alone = passes.alone_s + beside_s * np.maximum(np.ceil(passes.uncached / passes.chunk_tokens), 1.0)
+    added = np.maximum(spent - alone[row], 0.0)
     size = np.searchsorted(np.array(SIZE_EDGES), passes.uncached / passes.chunk_tokens)
     return QueueLaw(*_binned(size, row, added), float(added.mean()), "recursion")
 

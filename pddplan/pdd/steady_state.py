@@ -310,7 +310,6 @@ class _Solver:
         cache = cache_bytes_per_instance(self.context, self.decision, self.decision.pools[md])
         table = self.tables(md).table(arrivals.context_tokens, arrivals.resident_bytes, cache)
         extend, extend_rate = np.concatenate(extends), np.concatenate(extend_rates)
-        total = float(extend_rate.sum())
         policy = self.flows[members[0]].deployment.policy
         return decode_state(
             table,
@@ -319,9 +318,8 @@ class _Solver:
             arrivals.work_mean,
             spread=spread_of(policy.decode_dispatch),
             token_scv=arrivals.work_scv,
-            extend_rate_per_s=total,
-            extend_mean_s=float(extend_rate @ extend) / total if total > 0.0 else 0.0,
-            extend_second_s2=float(extend_rate @ extend**2) / total if total > 0.0 else 0.0,
+            extend_s=extend[extend_rate > 0.0],
+            extend_rate_per_s=extend_rate[extend_rate > 0.0],
             queueing=policy.queueing == "full",
         )
 
