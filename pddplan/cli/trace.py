@@ -208,6 +208,7 @@ def _show(stats: TraceStats, per_token: float | None) -> None:
     out.print(table)
     if stats.hits is None:
         return
+    from pddplan.report.numbers import significant
     from pddplan.report.trace_page import BUCKET_NAMES
 
     hits = stats.hits
@@ -225,6 +226,6 @@ def _show(stats: TraceStats, per_token: float | None) -> None:
     for column in curve.columns:
         column.justify = "right"
     for point in hits.curve:
-        size = [f"{point.tokens * per_token / 1e9:,.3g}"] if per_token else []
+        size = [significant(point.tokens * per_token / 1e9)] if per_token else []
         curve.add_row(f"{point.blocks:,}", f"{point.tokens:,}", *size, f"{100 * point.hit_rate:.2f} %")
     out.print(curve)

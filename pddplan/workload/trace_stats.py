@@ -145,12 +145,14 @@ def _rates(time_s: FloatArray, arrivals: Arrivals) -> RateSeries | None:
 def _measure_hits(trace: Trace, cache_blocks: Sequence[int], ttl_s: float, rate_per_s: float | None) -> HitStats:
     sequence = p_sequence(trace)
     length, size, distinct = trace.input_tokens, sequence.block_tokens, sequence.blocks.distinct
-    blocks = np.array(list(cache_blocks) or _round_capacities(distinct), dtype=np.int64)
     if trace.independent_sessions:
         found = cache_hits(sequence, ttl_s=ttl_s, rate_per_s=rate_per_s)
+        largest = math.ceil(found.curve.capacity_tokens[-1] / size)
+        blocks = np.array(list(cache_blocks) or _round_capacities(largest), dtype=np.int64)
         cached, rates = found.cached_tokens, found.curve.hit_rate(blocks * float(size))
     else:
         by_blocks, cached = hits_by_blocks(sequence, ttl_s)
+        blocks = np.array(list(cache_blocks) or _round_capacities(distinct), dtype=np.int64)
         rates = by_blocks[np.minimum(blocks, distinct)]
     hit_rate = cached / length
     uncached = length - cached
@@ -170,8 +172,8 @@ def _measure_hits(trace: Trace, cache_blocks: Sequence[int], ttl_s: float, rate_
     )
 
 
-def _round_capacities(distinct: int) -> list[int]:
-    """100, 300, 1000, 3000 ... under the number of distinct blocks, and that number (from 1 where there are few)."""
+def _round_capacities(largest: int) -> list[int]:
+    """100, 300, 1000, 3000 ... under the capacity that holds all, and that one (from 1 where it is small)."""
     steps = [step * 10**power for power in range(10) for step in (1, 3)]
-    least = 100 if distinct > 1000 else 1
-    return [step for step in steps if least <= step < distinct] + [distinct]
+    least = 100 if largest > 1000 else 1
+    return [step for step in steps if least <= step < largest] + [largest]

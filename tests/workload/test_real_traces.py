@@ -81,6 +81,14 @@ def test_ticks_of_the_clock_are_called_out():
     assert not any("ticks" in warning for warning in stats_named("azure").warnings)
 
 
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_largest_cache_of_the_curve_hits_all_there_is_to_hit(name):
+    hits = stats_named(name).hits
+    rates = [point.hit_rate for point in hits.curve]
+    assert rates == sorted(rates)
+    assert rates[-1] == pytest.approx(hits.token_hit_rate, abs=1e-9)
+
+
 def test_sessions_without_a_clock_have_no_rate():
     stats = stats_named("kct")
     assert (stats.arrivals, stats.rates, stats.sessions) == (None, None, 323)
