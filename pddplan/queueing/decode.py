@@ -28,9 +28,9 @@ Spread = Literal["random", "balanced"]
 class BatchLaw:
     """Occupancy of one instance and what a request meets there.
 
-    running: P(n requests run in the instance), shape (batch_max + 1,). token_s, probability: time per token that an
-    arriving request gets and how likely, shape (nodes,). p_wait, wait_given_s: the queue for a place (exponential
-    when waiting).
+    running: P(n requests run in the instance), shape (batch_max + 1,). token_s, probability: time per token that an arriving request
+    gets and how likely, shape (nodes,), those that wait counted with the last. p_wait, wait_given_s: the queue for a place
+    (exponential when waiting).
     """
 
     utilisation: float
@@ -96,16 +96,18 @@ def open_loop(
     instances: int = 1,
     spread: Spread = "balanced",
     output_scv: float = 1.0,
+    arrival_scv: float = 1.0,
 ) -> BatchLaw:
     """Batch law of ``rate`` requests/s (all instances together) of ``output_tokens`` mean tokens each.
 
-    step_s: seconds of a step with n = 1..batch_max running, shape (batch_max,); its length is the memory (or engine)
-    limit. spread: "random" (each instance its own Poisson stream) or "balanced" (to the emptiest instance).
-    output_scv: squared coefficient of variation of the tokens; it scales the wait for a place by (1 + output_scv) /
-    2. An overloaded pool is an answer: utilisation >= 1, full batches, a wait that never ends.
+    step_s: seconds of a step with n = 1..batch_max running, shape (batch_max,); its length is the memory (or engine) limit.
+    spread: "random" (each instance its own stream) or "balanced" (to the emptiest instance). output_scv: squared coefficient of
+    variation of the tokens. arrival_scv: of the gaps, as it is over the time that requests stay: bursts make the batch's variance
+    z = 1 + (c_a^2 - 1) / (1 + c_o^2) times larger, as in GI/G/inf, and the wait for a place (c_a^2 + c_o^2) / 2 times longer.
+    An overloaded pool is an answer: utilisation >= 1, full batches, a wait that never ends.
     """
     steps = np.asarray(step_s, dtype=float)
-    require_non_negative(rate=rate, output_tokens=output_tokens, step_s=steps, output_scv=output_scv)
+    require_non_negative(rate=rate, output_tokens=output_tokens, step_s=steps, output_scv=output_scv, arrival_scv=arrival_scv)
     if steps.size == 0 or instances < 1:
         raise InputError(
             Problem(
@@ -139,24 +141,20 @@ def open_loop(
             float(token[0]),
             deaths[-1] / servers * instances,
         )
-    log_pi = np.concatenate([[0.0], np.cumsum(np.log(lam) - np.log(deaths))])
-    pi = np.exp(log_pi - log_pi.max())
-    tail = pi[-1] / (1.0 - rho)
-    total = pi[:-1].sum() + tail
-    pi[-1] = tail
-    pi /= total
+    scv = 1.0 + (arrival_scv - 1.0) * servers / instances
+    decay = rho ** (2.0 / (1.0 + scv))
+    pi, probability, waiting = _occupancy(lam, deaths, max(1.0 + (scv - 1.0) / (1.0 + output_scv), 0.5), decay)
     n = np.arange(pi.size)
-    found = np.minimum(n // servers + 1, steps.size)  # batch of the instance that takes the newcomer
-    token, weight = steps[found - 1] / tokens_per_step, pi
+    token = steps[(n[1:] - 1) // servers] / tokens_per_step  # at the batch of the instance that took the newcomer
     batch_mean = float(pi @ n) / servers
-    wait = 1.0 / (deaths[-1] - lam) * (1.0 + output_scv) / 2.0
+    wait = 1.0 / (deaths[-1] * (1.0 - decay)) * (scv + output_scv) / (1.0 + scv)
     return BatchLaw(
         utilisation=float(rho),
         running=_per_instance(pi, servers, steps.size),
         batch_mean=batch_mean,
         token_s=token,
-        probability=weight,
-        p_wait=float(pi[-1]),
+        probability=probability,
+        p_wait=waiting,
         wait_given_s=float(wait),
         token_mean_s=batch_mean * servers / (lam * output_tokens),
         throughput_per_s=rate,
@@ -201,6 +199,45 @@ def closed_loop(concurrency: int, away_s: float, output_tokens: float, step_s: A
         token_mean_s=batch_mean / (throughput * output_tokens),
         throughput_per_s=throughput,
     )
+
+
+_BISECTIONS = 40
+
+
+def _occupancy(lam: float, deaths: FloatArray, peakedness: float, decay: float) -> tuple[FloatArray, FloatArray, float]:
+    """P(n) over time, n = 0..m with all states beyond m in the last; the same seen by tokens, n = 1..m; and P(an arrival waits).
+
+    pi(n) ~ prod (l / d(i))^s(i), s = (l + d) / ((2 z - 1) l + d): the birth-death chain at z = 1, else one whose drift l - d works
+    against a diffusion that is z times wider (arrivals count 2 z - 1 instead of 1), l so that completions are lam. States beyond m fall
+    by ``decay`` each. Tokens see n with weight d(n) pi(n), which at z = 1 is the arrival theorem.
+    """
+    rates = np.append(deaths, deaths[-1])
+
+    def chain(drift: float) -> FloatArray:
+        share = (drift + deaths) / ((2.0 * peakedness - 1.0) * drift + deaths)
+        log_pi = np.concatenate([[0.0], np.cumsum(share * (np.log(drift) - np.log(deaths)))])
+        pi = np.exp(log_pi - log_pi.max())
+        pi = np.append(pi, pi[-1] * decay / (1.0 - decay))
+        return np.asarray(pi / pi.sum())
+
+    drift = lam
+    if peakedness != 1.0:
+        low, high = 1e-3 * lam, 2.0 * lam
+        while float(chain(high)[1:] @ rates) < lam and high < 1e6 * lam:
+            high *= 2.0
+        for _ in range(_BISECTIONS):
+            drift = 0.5 * (low + high)
+            low, high = (drift, high) if float(chain(drift)[1:] @ rates) < lam else (low, drift)
+    pi = chain(drift)
+    seen = pi[1:] * rates
+    seen /= seen.sum()
+    waiting = float(seen[-1])
+    return _folded(pi), _folded(seen), waiting
+
+
+def _folded(values: FloatArray) -> FloatArray:
+    """The last value added to the one before it."""
+    return np.append(values[:-2], values[-2] + values[-1])
 
 
 def _death_rates(steps_per_request: float, step_s: FloatArray, servers: int) -> FloatArray:

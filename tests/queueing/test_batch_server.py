@@ -107,3 +107,23 @@ def test_closed_loop_of_constant_rate_is_the_machine_repair_table() -> None:
 def test_an_empty_step_table_is_refused() -> None:
     with pytest.raises(InputError, match="batch sizes"):
         decode.open_loop(1.0, 10.0, np.array([]))
+
+
+def test_bursts_widen_the_batch_as_in_an_infinite_server_queue() -> None:
+    """Constant steps: variance over mean is z = (c_a^2 + 1) / 2 for exponential tokens (GI/M/inf; Whitt 1982)."""
+    law = decode.open_loop(100.0, 100.0, np.full(4000, 0.1), arrival_scv=5.0, output_scv=1.0)
+    n = np.arange(law.running.size)
+    variance = float(law.running @ n**2) - law.batch_mean**2
+    assert law.batch_mean == pytest.approx(1000.0, rel=1e-3)
+    assert variance / law.batch_mean == pytest.approx(3.0, rel=0.02)
+
+
+@given(st.floats(0.3, 0.9), st.floats(1.1, 30.0))
+@settings(max_examples=25, deadline=None)
+def test_more_bursts_slow_the_slow_percentiles_and_lengthen_the_wait(load: float, scv: float) -> None:
+    steps = linear_steps(0.02, 0.0005, 64)
+    rate = load * decode.stable_rate(100.0, steps)
+    calm, burst = (decode.open_loop(rate, 100.0, steps, arrival_scv=c) for c in (1.0, scv))
+    assert float(burst.token_quantile_s(0.99)) >= float(calm.token_quantile_s(0.99)) * (1 - 1e-9)
+    assert burst.wait_mean_s >= calm.wait_mean_s
+    assert burst.batch_mean / (rate * 100) == pytest.approx(burst.token_mean_s)
