@@ -13,6 +13,7 @@ from pddplan.workload.demand import DemandProfile
 FloatArray = NDArray[np.float64]
 WINDOWS_S = (1.0, 10.0, 60.0, 600.0, 3600.0)
 _LEAST_WINDOWS = 20
+_MOST_WINDOWS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ def index_of_dispersion(time_s: FloatArray, window_s: float) -> float:
     if windows < 2:
         return math.nan
     place = ((time_s - time_s[0]) / window_s).astype(np.int64)
-    counts = np.bincount(place[place < windows], minlength=windows)
-    return float(counts.var() / counts.mean()) if counts.any() else math.nan
+    counts = np.unique(place[place < windows], return_counts=True)[1].astype(np.float64)
+    mean = counts.sum() / windows
+    return float((counts @ counts) / windows / mean - mean) if mean > 0 else math.nan
 
 
 def measure_arrivals(time_s: FloatArray) -> Arrivals | None:
@@ -90,9 +92,11 @@ def measure_arrivals(time_s: FloatArray) -> Arrivals | None:
 def demand_profile(time_s: FloatArray, window_s: float, sizing_quantile: float = 1.0) -> DemandProfile:
     """Rate in windows of ``window_s`` over its mean, from arrivals that rise; the last window is left out unless it is whole.
 
-    Raises ValueError when there are fewer than two whole windows.
+    Raises ValueError when there are fewer than two whole windows, or more than a million.
     """
     windows = int((time_s[-1] - time_s[0]) / window_s)
+    if windows > _MOST_WINDOWS:
+        raise ValueError(f"the trace spans {time_s[-1] - time_s[0]:g} s, over a million windows of {window_s:g} s")
     if windows < 2:
         raise ValueError(f"the trace spans {time_s[-1] - time_s[0]:g} s, under two windows of {window_s:g} s")
     place = ((time_s - time_s[0]) / window_s).astype(np.int64)

@@ -29,7 +29,7 @@ TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 DEFAULT_BLOCK_TOKENS = {"mooncake": 512, "sessions": 64}
 _BLOCK_SIZES = (512, 64, 16, 32, 128, 256, 1024, 2048, 4096, 8, 4, 2, 1)
 _LARGEST_TOKENS = 10**9
-_LARGEST_TIME = 1e19
+_LARGEST_TIME_S = 1e12
 _COLUMN_NAMES = {
     "time": ("timestamp", "time", "arrival_time", "arrival_timestamp", "arrived_at", "arrival", "start_time"),
     "input_tokens": (
@@ -131,9 +131,9 @@ def _tokens(number: int, name: str, value: Any, least: int, bad: BadLines) -> in
     return None
 
 
-def _time(number: int, name: str, value: Any, least: float, bad: BadLines) -> float | None:
-    """A time that does not go back before ``least``, or None after noting the fault."""
-    if type(value) not in (int, float) or not -_LARGEST_TIME < value < _LARGEST_TIME:
+def _time(number: int, name: str, value: Any, second: float, least: float, bad: BadLines) -> float | None:
+    """A time in units of ``second`` that does not go back before ``least``, or None after noting the fault."""
+    if type(value) not in (int, float) or not abs(value) < _LARGEST_TIME_S / second:
         bad.add(number, f"{name} is no number", f"{name} is {value!r:.80}", f"{name} is a finite number", "1500")
     elif value < 0:
         bad.add(number, f"{name} is negative", f"{name} is {value!r}", "times count up from 0")
@@ -145,7 +145,7 @@ def _time(number: int, name: str, value: Any, least: float, bad: BadLines) -> fl
 
 
 def _request(
-    number: int, row: dict[str, Any], time_name: str, after: float, least_output: int, bad: BadLines
+    number: int, row: dict[str, Any], time_name: str, second: float, after: float, least_output: int, bad: BadLines
 ) -> tuple[int, int, float] | None:
     """Input tokens, output tokens and time of a row, or None after noting its fault."""
     for name in (time_name, "input_length", "output_length"):
@@ -156,7 +156,7 @@ def _request(
     output = _tokens(number, "output_length", row["output_length"], least_output, bad) if length is not None else None
     if length is None or output is None:
         return None
-    time = _time(number, time_name, row[time_name], after, bad)
+    time = _time(number, time_name, row[time_name], second, after, bad)
     return None if time is None else (length, output, time)
 
 
@@ -173,7 +173,7 @@ def _read_mooncake(lines: Lines, bad: BadLines, second: float) -> Trace:
         if row is None:
             continue
         name = str(row.get("session_id", ""))
-        request = _request(number, row, "timestamp", last_of.get(name, 0.0), 1, bad)
+        request = _request(number, row, "timestamp", second, last_of.get(name, 0.0), 1, bad)
         if request is None:
             continue
         length, output, time = request
@@ -272,7 +272,7 @@ def _read_sessions(lines: Lines, bad: BadLines, second: float) -> Trace:
             bad.add(number, "session is no name", f"session is {name!r:.80}", "session is a name", '"trace_0001"')
             continue
         index = sessions.get(str(name), len(sessions))
-        request = _request(number, row, "t", last.get(index, 0.0), 0, bad)
+        request = _request(number, row, "t", second, last.get(index, 0.0), 0, bad)
         if request is None or not _good_runs(number, row["hash_runs"], request[0], bad):
             continue
         length, output, time = request
@@ -280,7 +280,7 @@ def _read_sessions(lines: Lines, bad: BadLines, second: float) -> Trace:
         last[index] = time
         empty_answers += output == 0
         pause = row.get("think_time")
-        pause_s = pause * second if isinstance(pause, int | float) and 0 <= pause < _LARGEST_TIME else math.nan
+        pause_s = pause * second if isinstance(pause, int | float) and 0 <= pause < _LARGEST_TIME_S else math.nan
         prefix = sum(v for k in ("session_tool_tokens", "session_system_tokens") if type(v := row.get(k)) is int and v > 0)
         rows.append((index, time * second, length, output, row.get("stop", "tool_use") != "tool_use", pause_s, min(prefix, length)))
         runs.append(row["hash_runs"])
@@ -347,13 +347,13 @@ def _session_runs(session: IntArray, runs: Sequence[Sequence[Sequence[int]]]) ->
 def _read_csv(lines: Lines, bad: BadLines, columns: Columns | None, time_unit: str | None) -> Trace:
     number, header = next(lines)
     delimiter = next((mark for mark in ",;\t" if mark in header), ",")
-    names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
+    names = [name.strip() for name in _cells(header, delimiter)]
     time_at, input_at, output_at = _column_places(bad.path, number, names, columns)
     second = TIME_UNITS[time_unit or "s"]
     times, inputs, outputs = array("d"), array("q"), array("q")
     last, start, dated = -math.inf, 0.0, None
     for number, line in lines:
-        values = next(csv.reader([line], delimiter=delimiter))
+        values = _cells(line, delimiter)
         if len(values) <= max(time_at, input_at, output_at):
             found = f"{len(values)} values under {len(names)} columns"
             bad.add(number, "values are missing", found, "every row has a value in every column")
@@ -370,6 +370,10 @@ def _read_csv(lines: Lines, bad: BadLines, columns: Columns | None, time_unit: s
             continue
         if not is_date:
             moment *= second
+        if not is_date and moment >= _LARGEST_TIME_S:
+            found = f"{names[time_at]} is {values[time_at]}"
+            bad.add(number, "time is too large", found, "times are seconds unless --time-unit says otherwise", "0.5")
+            continue
         if not is_date and moment < 0:
             bad.add(number, "time is negative", f"{names[time_at]} is {values[time_at]}", "times are not negative", "0.5")
             continue
@@ -392,6 +396,14 @@ def _read_csv(lines: Lines, bad: BadLines, columns: Columns | None, time_unit: s
         output_tokens=np.array(outputs, dtype=np.int64),
         skipped=skipped,
     )
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    """Values of a line; none where it is no line of a CSV (stray carriage returns, an unbounded field)."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter))
+    except csv.Error:
+        return []
 
 
 def _number(text: str) -> int | float | str:

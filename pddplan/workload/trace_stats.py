@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pddplan.units import SECONDS_PER_DAY
 from pddplan.workload.arrivals import Arrivals, demand_profile, measure_arrivals
 from pddplan.workload.prefix_cache import cache_hits, hits_by_blocks, p_sequence
 from pddplan.workload.trace import Skipped, Trace
@@ -133,7 +134,7 @@ def measure_trace(
 
 def _rates(time_s: FloatArray, arrivals: Arrivals) -> RateSeries | None:
     windows = [w for w in _RATE_WINDOWS_S if arrivals.span_s / w <= _MOST_WINDOWS and w >= 2 * arrivals.tick_s]
-    window = windows[0] if windows else 86400.0
+    window = windows[0] if windows else math.ceil(arrivals.span_s / _MOST_WINDOWS / SECONDS_PER_DAY) * SECONDS_PER_DAY
     if arrivals.span_s < 2 * window:
         return None
     profile = demand_profile(time_s, window)

@@ -269,3 +269,19 @@ def test_answers_of_no_token_are_counted_and_told_in_session_traces(tmp_path):
 def test_a_block_size_that_does_not_fit_is_told(tmp_path):
     trace = read_trace(write(tmp_path, lines(*(row(t, n=130, ids=(0, 1, 2)) for t in range(3)))), block_tokens=16)
     assert "as many blocks as 16 tokens" in trace.notes[0]
+
+
+@pytest.mark.parametrize("text", ["3,374,44\r2\n", "3," + "9" * 200_000 + ",44\n", '3,"374,44\n'])
+def test_what_is_no_line_of_a_csv_is_named(tmp_path, text):
+    path = write(tmp_path, "time,input_tokens,output_tokens\n1,374,44\n" + text, "t.csv")
+    with pytest.raises(InputError, match=r"t.csv:3"):
+        read_trace(path)
+
+
+def test_times_a_thousand_years_apart_cost_no_memory(tmp_path):
+    from pddplan.workload.trace_stats import measure_trace
+
+    text = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{1023 + 1000 * (i > 20)}-01-01 00:00:{i:02d},5,5\n" for i in range(40))
+    stats = measure_trace(read_trace(write(tmp_path, text, "t.csv")))
+    assert stats.arrivals.span_s == pytest.approx(3.156e10, rel=1e-3)
+    assert stats.rates.rate_per_s.size <= 500
