@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
+from pddplan.optimize.baselines import baselines
+from pddplan.optimize.candidates import enumerate_candidates
+from pddplan.optimize.explain import bindings, rejections
+from pddplan.optimize.infeasible import explain_infeasible
+from pddplan.optimize.judge import Judge
 from pddplan.optimize.objective import objective_of
+from pddplan.optimize.purchase import purchase_terms
 from pddplan.optimize.ratio import pd_ratio
 from pddplan.optimize.result import PlanResult
+from pddplan.optimize.routes import routes_of
+from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate as evaluate_decision
 from pddplan.pdd.fixed_plan import fixed_decision
-from pddplan.pdd.money import money
 from pddplan.pdd.plan import Decision
 from pddplan.scenario.schema import Scenario
+
+
+def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
+    """The best plan of a scenario, proven as far as ``gap`` says. Raises InputError, InfeasibleError, SolverError.
+
+    explain: also solve the baselines, value what binds by re-solving, and say why alternatives lost.
+    """
+    context = PlanContext.from_scenario(scenario)
+    candidates = enumerate_candidates(context)
+    routes = tuple(route for name in context.deployments for route in routes_of(context, candidates, name))
+    effort = Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap)
+    search = Search(context, candidates, routes, Judge(context), effort)
+    served = {route.deployment for route in routes}
+    outcome = search.run() if served >= context.deployments.keys() else search.outcome
+    if outcome.best is None:
+        raise explain_infeasible(context, candidates, routes, search)
+    best, gap = outcome.best, outcome.gap(scenario.objective)
+    bound = -outcome.bound if scenario.objective == "min-cost" else outcome.bound
+    others = baselines(context, candidates, best.decision, effort.quick()) if explain else ()
+    return PlanResult(
+        scenario_name=scenario.name,
+        scenario_digest=scenario.digest,
+        status="optimal" if gap <= effort.gap else "feasible",
+        gap=gap,
+        objective=objective_of(scenario.objective, best.evaluation, bound, outcome.ratio_bound_step),
+        evaluation=best.evaluation,
+        baselines=others,
+        binding=bindings(search, best) if explain else (),
+        rejected=rejections(search, best, others) if explain else (),
+        pd_ratio=pd_ratio(context, best.evaluation),
+        search=search.log(),
+        purchase=purchase_terms(context, best),
+        served_share=best.scale,
+    )
 
 
 def evaluate(scenario: Scenario) -> PlanResult:
@@ -31,5 +72,4 @@ def evaluate_plan(scenario: Scenario, decision: Decision, context: PlanContext |
         objective=objective_of(scenario.objective, evaluation),
         evaluation=evaluation,
         pd_ratio=pd_ratio(context, evaluation),
-        money=money(context, evaluation),
     )

@@ -132,7 +132,7 @@ class PlanResult:
     status: optimal (gap 0 up to tolerance), feasible (gap > 0), evaluated (a given plan, not searched). gap: relative,
     on the verified objective.
     money: bill, token costs, revenue; None where the plan serves nothing.
-    An infeasible scenario raises InfeasibleError instead of returning.
+    served_share: of the scenario's demand (over 1 under max-goodput). An infeasible scenario raises InfeasibleError instead of returning.
     """
 
     scenario_name: str
@@ -148,4 +148,5 @@ class PlanResult:
     pd_ratio: PdRatio | None = None
     search: SearchLog = field(default_factory=SearchLog)
     purchase: Mapping[str, float] = field(default_factory=dict)
+    served_share: float = 1.0
     money: Money | None = None

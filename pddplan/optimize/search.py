@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pddplan.optimize.bounds import StageBounds
 from pddplan.optimize.box import Assessment, Point, best_in_box
-from pddplan.optimize.candidates import Candidates
+from pddplan.optimize.candidates import Candidate, Candidates, enumerate_candidates
 from pddplan.optimize.columns import Columns
 from pddplan.optimize.judge import Judge, decision_of, goodness, value_of
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
-from pddplan.optimize.objective import gap_of
+from pddplan.optimize.objective import UNITS, gap_of, objective_value
 from pddplan.optimize.program import PairCut, Program, Solution
-from pddplan.optimize.routes import Route
+from pddplan.optimize.result import SearchLog
+from pddplan.optimize.routes import Need, Route
 from pddplan.optimize.settings import outer_settings, relay_thresholds_s
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision, Evaluation
@@ -30,6 +31,7 @@ from pddplan.scenario.schema import Goal
 
 TUPLE_CALLS = 60
 """Assessments by the whole model that one set of configurations is given."""
+QUICK_EVALUATIONS = 80
 SCALE_STEPS = 14
 SCALE_TOLERANCE = 2e-4
 """Served share of the demand is found to this share of what the program promised."""
@@ -44,6 +46,10 @@ class Effort:
     evaluations: int = 400
     seconds: float | None = 60.0
     gap: float = 0.001
+
+    def quick(self) -> Effort:
+        """For searches beside the main one: baselines, relaxations."""
+        return replace(self, evaluations=QUICK_EVALUATIONS, seconds=None if self.seconds is None else self.seconds / 4)
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,7 @@ class Search:
     effort: Effort = Effort()
     incumbent: Incumbent | None = None
     outcome: Outcome = field(default_factory=lambda: Outcome(None, -math.inf))
+    works: list[Columns] = field(default_factory=list)
     _thresholds: list[float | None] = field(default_factory=list)
     _started: float = 0.0
     _asked: int = 0
@@ -107,16 +114,21 @@ class Search:
         """Whether exactly the scenario's demand is served."""
         return self.goal == "min-cost" or (self.goal == "max-bcr" and self.context.scenario.served_share_min >= 1.0)
 
+    @classmethod
+    def quick(cls, context: PlanContext, candidates: Candidates, routes: tuple[Route, ...]) -> Search:
+        """A search with the effort of a side question."""
+        scenario = context.scenario
+        return cls(context, candidates, routes, Judge(context), Effort(seconds=scenario.search.time_limit, gap=0.02).quick())
+
     def run(self) -> Outcome:
         """The best plan and its bound. Deterministic unless the time limit ends it."""
         self._started, self._asked = time.monotonic(), self.judge.evaluations
         thresholds = relay_thresholds_s(self.context, self.routes)
         self._thresholds = list(thresholds)
-        works = []
         for settings in outer_settings(self.context, self.routes):
             bounds = StageBounds(self.context, self.candidates, settings, thresholds)
-            works.append(Columns(self.context, self.candidates, self.routes, bounds))
-        promised = [(self._promise(columns), i) for i, columns in enumerate(works)]
+            self.works.append(Columns(self.context, self.candidates, self.routes, bounds))
+        promised = [(self._promise(columns), i) for i, columns in enumerate(self.works)]
         remaining = []
         for promise, i in sorted(promised, key=lambda item: (-item[0], item[1])):
             if promise == -math.inf or not self._worth_trying(promise):
@@ -124,11 +136,84 @@ class Search:
                 remaining.append(promise)
                 continue
             self.outcome.settings_tried += 1
-            remaining.append(self._work(works[i]))
+            remaining.append(self._work(self.works[i]))
         best = self.incumbent
         self.outcome.best = best
         self.outcome.bound = max([*remaining, best.value if best else -math.inf])
         return self.outcome
+
+    def log(self) -> SearchLog:
+        """How the search went."""
+        o = self.outcome
+        return SearchLog(
+            candidates=self.candidates.enumerated,
+            legal=len(self.candidates.found),
+            columns=o.columns,
+            columns_kept=o.columns_kept,
+            programs=o.programs,
+            evaluations=self.judge.evaluations,
+            cuts=o.cuts,
+            settings_tried=o.settings_tried,
+            settings_pruned=o.settings_pruned,
+            timed_out=o.timed_out,
+        )
+
+    @property
+    def unit(self) -> str:
+        return UNITS[self.goal]
+
+    def shown(self, evaluation: Evaluation) -> float:
+        """The objective in its own unit."""
+        return objective_value(self.goal, evaluation)
+
+    def routes_of(self, decision: Decision) -> tuple[Route, ...]:
+        """The routes that a decision uses."""
+        held = {(p.configuration.deployment, p.configuration.role, p.configuration.site) for p in decision.pools}
+        chosen = []
+        for name in self.context.deployments:
+            mine = [route for route in self.routes if route.deployment == name]
+            roles = {(role, site) for owner, role, site in held if owner == name}
+            for route in mine:
+                needed = {(need.role, need.site) for need in route.needs}
+                aggregated = route.aggregated and any(role == "AGG" for role, _ in roles)
+                if aggregated or (needed and needed == roles):
+                    chosen.append(route)
+        return tuple(chosen)
+
+    def bound_with(self, routes: tuple[Route, ...] | None = None, use: tuple[Candidate, ...] = ()) -> float:
+        """Bound on the objective (more is better) of plans on ``routes`` that deploy one of ``use``; -inf where there is none."""
+        best = -math.inf
+        for columns in self.works:
+            other = replace(columns, routes=routes if routes is not None else columns.routes)
+            program = other.program(*self._scales(other))
+            if use:
+                names = tuple(name for name, slot in other.slots.items() if slot.candidate in use)
+                program = replace(program, keep=(*program.keep, names))
+            solution = self._solve(program)
+            best = max(best, -math.inf if solution is None else self._bound(solution))
+        return best
+
+    def service_misses(self) -> Iterator[tuple[Candidate, Need, tuple[str, float, float]]]:
+        """Candidates that miss a latency limit with nothing else to do: (candidate, need, (what, seconds, limit))."""
+        columns = self.works[0]
+        needs = dict.fromkeys(need for route in self.routes for need in route.needs)
+        sites = dict.fromkeys(c.configuration.site for c in self.candidates.found if c.role == "AGG")
+        for need in (*needs, *(Need("AGG", site) for site in sites)):
+            for candidate in self.candidates.found:
+                if (candidate.role, candidate.configuration.site) == (need.role, need.site):
+                    miss = columns.bounds.service_misses(candidate, need)
+                    if miss is not None:
+                        yield candidate, need, miss
+
+    def relaxed(self, context: PlanContext, best: Incumbent | None) -> Search:
+        """A quick search of a context with a looser limit, that starts from a plan known to be feasible there."""
+        candidates = enumerate_candidates(context) if context.stocks is not self.context.stocks else self.candidates
+        judge = Judge(context)
+        start = None
+        if best is not None:
+            evaluation = judge.evaluate(best.decision, best.scale)
+            start = replace(best, evaluation=evaluation) if evaluation.feasible else None
+        return Search(context, candidates, self.routes, judge, self.effort.quick(), start)
 
     def _work(self, columns: Columns) -> float:
         """Search one choice of settings; returns the bound on what it can still give."""

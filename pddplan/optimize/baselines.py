@@ -1,0 +1,106 @@
+"""The four baselines, planned by the same search on the same demand: what the plan is to be compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pddplan.optimize.candidates import Candidates, enumerate_candidates
+from pddplan.optimize.judge import Judge
+from pddplan.optimize.result import Baseline, BaselineName
+from pddplan.optimize.routes import Route, routes_of
+from pddplan.optimize.search import Effort, Outcome, Search
+from pddplan.pdd.context import PlanContext
+from pddplan.pdd.plan import Decision
+from pddplan.scenario.schema import ChipStock, Scenario
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A restricted search: a context, its candidates, and the routes that are allowed in it."""
+
+    context: PlanContext
+    candidates: Candidates
+    routes: tuple[Route, ...]
+
+    def search(self, effort: Effort) -> Outcome | None:
+        """Outcome of the search; None when some deployment has no route at all."""
+        wanted = {name for name, d in self.context.deployments.items() if d.mix.rate_per_s > 0}
+        if not wanted <= {route.deployment for route in self.routes}:
+            return None
+        return Search(self.context, self.candidates, self.routes, Judge(self.context), effort).run()
+
+
+def baselines(context: PlanContext, candidates: Candidates, plan: Decision | None, effort: Effort) -> tuple[Baseline, ...]:
+    """The baselines of a scenario; ``plan`` says which room is P's. One room holds the whole stock, in every role."""
+    room = one_room(context, plan)
+    found = enumerate_candidates(room)
+    cross = tuple(r for r in _routes(context, candidates) if not r.aggregated and not r.relay and r.line is not None)
+    across = Alternative(context, candidates, cross)
+    several = "the scenario has one room" if len(context.scenario.sites) < 2 else "no P and MD pool in two rooms that a line joins"
+    return (
+        _solve("aggregated", [_within(room, found, lambda route: route.aggregated)], effort, "no chip can serve aggregated"),
+        _solve("one_room_one_chip", _one_chip(room, found), effort, "no chip can serve both P and MD"),
+        _solve("one_room_mixed", [_within(room, found, lambda route: not route.aggregated)], effort, "no chips can serve P and MD"),
+        _solve("two_rooms_no_hiding", [across], effort, several),
+    )
+
+
+def one_room(context: PlanContext, plan: Decision | None) -> PlanContext:
+    """The scenario with all stock in P's room, every role allowed: that of the plan, else the first that allows P.
+
+    A chip that stands in two rooms counts once, its stock added up, at the price of P's room.
+    """
+    scenario = context.scenario
+    p_site = next((pool.configuration.site for pool in plan.pools if pool.configuration.role == "P"), None) if plan else None
+    allowing = [site for site, _, stock in scenario.chips() if stock.allows("P")]
+    site = p_site or next(iter(allowing), next(iter(scenario.sites)))
+    merged: dict[str, ChipStock] = {}
+    ordered = sorted(context.stocks.items(), key=lambda item: item[0][0] != site)
+    for (_, chip), (_, stock) in ordered:
+        free = stock.model_copy(update={"roles": None, "forbidden_roles": (), "instances_min": {}})
+        if chip in merged:
+            both = None if merged[chip].stock is None or stock.stock is None else (merged[chip].stock or 0) + stock.stock
+            merged[chip] = merged[chip].model_copy(update={"stock": both, "profiles": (*merged[chip].profiles, *stock.profiles)})
+        else:
+            merged[chip] = free
+    entry = scenario.sites[site].model_copy(update={"chips": tuple(merged.values()), "power": None, "gpus_max": None})
+    search = scenario.search.model_copy(update={"aggregated": True})
+    alone: Scenario = scenario.model_copy(update={"sites": {site: entry}, "links": {}, "search": search, "plan": None, "fleet": None})
+    return PlanContext.from_scenario(alone).with_deployments(context.deployments)
+
+
+def _routes(context: PlanContext, candidates: Candidates) -> tuple[Route, ...]:
+    return tuple(route for name in context.deployments for route in routes_of(context, candidates, name))
+
+
+def _within(context: PlanContext, candidates: Candidates, keep: Callable[[Route], bool]) -> Alternative:
+    return Alternative(context, candidates, tuple(route for route in _routes(context, candidates) if keep(route)))
+
+
+def _one_chip(context: PlanContext, candidates: Candidates) -> list[Alternative]:
+    chips = dict.fromkeys(candidate.configuration.chip for candidate in candidates.found)
+    alternatives = []
+    for chip in chips:
+        own = replace(candidates, found=tuple(c for c in candidates.found if c.configuration.chip == chip))
+        alternatives.append(_within(context, own, lambda route: not route.aggregated))
+    return alternatives
+
+
+def _solve(name: BaselineName, alternatives: list[Alternative], effort: Effort, missing: str) -> Baseline:
+    """The best of the alternatives' plans, or why there is none."""
+    outcomes = [outcome for outcome in (alternative.search(effort) for alternative in alternatives) if outcome is not None]
+    planned = [outcome for outcome in outcomes if outcome.best is not None]
+    if not planned:
+        nearest = next((o.nearest for o in outcomes if o.nearest is not None and o.nearest.violations), None)
+        reason = missing if nearest is None else _missed(nearest.violations[0].constraint, nearest.violations[0])
+        return Baseline(name, "infeasible", None, reason)
+    best = max(planned, key=lambda outcome: outcome.best.value if outcome.best else float("-inf"))
+    assert best.best is not None
+    goal = alternatives[0].context.scenario.objective
+    return Baseline(name, "optimal" if best.gap(goal) <= effort.gap else "feasible", best.best.evaluation)
+
+
+def _missed(name: str, violation: object) -> str:
+    value, limit = abs(getattr(violation, "value", 0.0)), abs(getattr(violation, "limit", 0.0))
+    return f"{name}: {value:.3g} against {limit:.3g}"

@@ -1,0 +1,191 @@
+"""Why this plan: what holds it back and what one more unit of that is worth; what lost, and by which number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pddplan.optimize.candidates import Candidate, layout
+from pddplan.optimize.relax import Relaxation, relaxations_of
+from pddplan.optimize.result import Baseline, Binding, Rejection
+from pddplan.optimize.search import Incumbent, Search
+from pddplan.pdd.plan import Decision, Evaluation, Violation
+
+RESOLVED = 4
+"""Binding constraints that are valued by solving again; the others are named."""
+
+
+def bindings(search: Search, best: Incumbent) -> tuple[Binding, ...]:
+    """Every limit that one instance or circuit less would miss, and every cap that leaves no room for one more.
+
+    The worth of a step is found by solving again with the limit relaxed; better plans only, so it is never negative.
+    """
+    found: dict[str, Binding] = {}
+    for smaller, what in _smaller(best.decision):
+        evaluation = search.judge.evaluate(smaller, best.scale)
+        for violation in evaluation.violations:
+            if violation.constraint not in found:
+                found[violation.constraint] = _held(best.evaluation, violation, what)
+    for cap in _caps(search, best):
+        found.setdefault(cap.constraint, cap)
+    valued = [_valued(search, best, binding) if i < RESOLVED else binding for i, binding in enumerate(found.values())]
+    return tuple(sorted(valued, key=lambda b: -(b.worth or 0.0)))
+
+
+def _smaller(decision: Decision) -> Iterator[tuple[Decision, str]]:
+    """The decision with one instance, or one circuit, less."""
+    for i, pool in enumerate(decision.pools):
+        c = pool.configuration
+        if pool.instances > 1:
+            pools = (*decision.pools[:i], replace(pool, instances=pool.instances - 1), *decision.pools[i + 1 :])
+            yield replace(decision, pools=pools), f"one {c.role} instance less at {c.site}"
+    for i, link in enumerate(decision.links):
+        if link.circuits > 1:
+            links = (*decision.links[:i], replace(link, circuits=link.circuits - 1), *decision.links[i + 1 :])
+            yield replace(decision, links=links), f"one circuit less on {link.name}"
+
+
+def _held(evaluation: Evaluation, violation: Violation, what: str) -> Binding:
+    value, limit = _value_at(evaluation, violation), abs(violation.limit)
+    unit = "s" if ".sla." in violation.constraint and not violation.constraint.endswith("attainment") else "share"
+    return Binding(violation.constraint, value, limit, unit, note=f"{what} would miss it: {abs(violation.value):.3g}")
+
+
+def _value_at(evaluation: Evaluation, violation: Violation) -> float:
+    """What the plan itself has of the number that its smaller neighbour misses."""
+    owner, _, target = violation.constraint.partition(".sla.")
+    kind, _, percentile = target.partition(".")
+    if target == "attainment":
+        return evaluation.metrics.p_good
+    if kind in evaluation.class_laws.get(owner, {}) and percentile.startswith("p"):
+        return evaluation.class_laws[owner][kind].quantile(float(percentile[1:]) / 100)
+    loads = [
+        p.utilisation for p in evaluation.pools if f"{p.pool.configuration.role} at {p.pool.configuration.site}" in violation.constraint
+    ]
+    loads += [link.utilisation for link in evaluation.links if violation.constraint.endswith(link.link.name)]
+    return max(loads, default=math.nan)
+
+
+def _caps(search: Search, best: Incumbent) -> Iterator[Binding]:
+    """Stock, power, budget and circuits that leave no room for one more unit."""
+    scenario, context = search.context.scenario, search.context
+    gpus: dict[tuple[str, str], int] = {}
+    largest: dict[tuple[str, str], int] = {}
+    for pool in best.decision.pools:
+        key = (pool.configuration.site, pool.configuration.chip)
+        gpus[key] = gpus.get(key, 0) + pool.gpus
+        largest[key] = max(largest.get(key, 0), pool.configuration.gpus_per_instance)
+    for (site, chip), (_, stock) in context.stocks.items():
+        used, size = gpus.get((site, chip), 0), largest.get((site, chip), 1)
+        if stock.stock is not None and used + size > stock.stock:
+            yield Binding(f"stock of {chip} at {site}", used, stock.stock, "GPUs", note="no room for another instance")
+    for link in best.decision.links:
+        most = context.lines[link.name].max_circuits
+        if link.circuits >= most:
+            yield Binding(f"circuits of {link.name}", link.circuits, most, "circuits", note="every circuit is bought")
+    cost = best.evaluation.metrics.cost_usd_per_h
+    cheapest = min((context.prices_usd_h[key] * size for key, size in largest.items()), default=0.0)
+    if scenario.budget is not None and cost + cheapest > scenario.budget:
+        yield Binding("budget", cost, scenario.budget, "USD/h", note="no money for another instance")
+
+
+def _valued(search: Search, best: Incumbent, binding: Binding) -> Binding:
+    """The binding with the objective's change for a step of it; as it was where no relaxation of it is known."""
+    relaxation: Relaxation | None = next((r for r in relaxations_of(search.context, binding.constraint)), None)
+    if relaxation is None:
+        return binding
+    again = search.relaxed(relaxation.context, best).run()
+    value = again.best.value if again.best is not None else best.value
+    gain = max(value - best.value, 0.0)
+    return replace(binding, step=relaxation.step, worth=gain, worth_share=gain / abs(best.value) if best.value else None)
+
+
+def rejections(search: Search, best: Incumbent, baselines: tuple[Baseline, ...]) -> tuple[Rejection, ...]:
+    """One refusal per chip, role and kind, one per route that lost, and the baselines."""
+    return (
+        *_structures(search, best, baselines),
+        *_classes(search, best),
+        *_alone(search),
+        *search.candidates.rejected,
+        *_forbidden(search),
+    )
+
+
+def _structures(search: Search, best: Incumbent, baselines: tuple[Baseline, ...]) -> Iterator[Rejection]:
+    unit = search.unit
+    for baseline in baselines:
+        name = baseline.name.replace("_", " ")
+        if baseline.evaluation is None:
+            yield Rejection(name, "no feasible plan", None, None, "", "sla", f"no feasible plan: {baseline.reason}")
+            continue
+        value, mine = search.shown(baseline.evaluation), search.shown(best.evaluation)
+        if value == mine:
+            continue
+        yield Rejection(name, search.goal, value, mine, unit, "objective", f"{value:.4g} {unit} against {mine:.4g}")
+    chosen = search.routes_of(best.decision)
+    for route in search.routes:
+        if route in chosen:
+            continue
+        bound = search.bound_with(routes=tuple(r for r in search.routes if r.deployment != route.deployment or r == route))
+        yield _against(search, best, route.name, bound)
+
+
+def _classes(search: Search, best: Incumbent) -> Iterator[Rejection]:
+    """The best that each site, chip and role could give that the plan does not use, and the plan's own chips in another layout."""
+    used = {pool.configuration for pool in best.decision.pools}
+    places = {(c.site, c.chip, c.role, c.deployment) for c in used}
+    groups: dict[tuple[str, str, str, str], list[Candidate]] = {}
+    for candidate in search.candidates.found:
+        c = candidate.configuration
+        if c not in used:
+            groups.setdefault((c.site, c.chip, c.role, c.deployment), []).append(candidate)
+    for key, members in groups.items():
+        site, chip, role, _ = key
+        bound = search.bound_with(use=tuple(members))
+        label = "in another layout, " if key in places else ""
+        nearest = f" (nearest {layout(members[0].configuration)})" if len(members) == 1 else ""
+        yield _against(search, best, f"{role} on {chip} at {site}, {label}{len(members)} layouts{nearest}", bound)
+
+
+def _against(search: Search, best: Incumbent, name: str, bound: float) -> Rejection:
+    mine, unit = search.shown(best.evaluation), search.unit
+    if bound == -math.inf:
+        return Rejection(
+            name, "cannot carry the demand within its limits", None, None, unit, "sla", "cannot carry the demand within limits and stock"
+        )
+    value = abs(bound)
+    reason = f"{value:.4g} {unit} at best, against {mine:.4g} of the plan"
+    if bound > best.value:
+        reason = f"no verified plan with it beats {mine:.4g} {unit} (its optimistic bound is {value:.4g})"
+    return Rejection(name, search.goal, value, mine, unit, "objective", reason)
+
+
+def _alone(search: Search) -> Iterator[Rejection]:
+    """Per site, chip and role, the instance that comes nearest to its latency limit when it has nothing else to do, and still misses."""
+    nearest: dict[tuple[str, str, str], tuple[float, Rejection]] = {}
+    for candidate, need, miss in search.service_misses():
+        what, value, limit = miss
+        c = candidate.configuration
+        rejection = Rejection(
+            f"{c.role} on {c.chip} at {c.site}, {layout(c)}",
+            what,
+            value,
+            limit,
+            "s",
+            "sla",
+            f"{what} is {value:.3g} s, limit {limit:.3g} s",
+        )
+        key = (c.site, c.chip, need.role)
+        if key not in nearest or value / limit < nearest[key][0]:
+            nearest[key] = (value / limit, rejection)
+    yield from (rejection for _, rejection in nearest.values())
+
+
+def _forbidden(search: Search) -> Iterator[Rejection]:
+    """Roles that the scenario does not allow on a chip."""
+    for (site, chip), (index, stock) in search.context.stocks.items():
+        roles = [role for role in ("P", "RLD", "MD", "AGG") if not stock.allows(role)]
+        if roles:
+            note = f"sites.{site}.chips[{index}].roles does not allow it"
+            yield Rejection(f"{', '.join(roles)} on {chip} at {site}", "not allowed", None, None, "", "policy", note)

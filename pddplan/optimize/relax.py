@@ -1,0 +1,91 @@
+"""Contexts with one limit relaxed by a step: what a re-solve is asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pddplan.pdd.context import Deployment, PlanContext
+from pddplan.scenario.sla import Sla, TailLimits
+
+LATENCY_STEP = 0.1
+"""A latency limit is relaxed by this share of itself, an attainment by a percentage point, a budget by a hundredth."""
+ATTAINMENT_STEP = 0.01
+BUDGET_STEP = 0.01
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """``context`` with ``constraint`` relaxed by ``step`` (as a reader would say it)."""
+
+    constraint: str
+    step: str
+    context: PlanContext
+
+
+def relaxations_of(context: PlanContext, constraint: str) -> Iterator[Relaxation]:
+    """The relaxation of a binding constraint by one step; nothing for a constraint that has none (a load of 1)."""
+    owner, _, target = constraint.partition(".sla.")
+    if target:
+        step, deployments = _looser_sla(context, owner, target)
+        yield Relaxation(constraint, step, context.with_deployments(deployments))
+    elif constraint.startswith("stock of "):
+        chip, _, site = constraint.removeprefix("stock of ").partition(" at ")
+        node = context.stocks[site, chip][1].node_gpus or context.chips[chip].gpus_per_node
+        yield Relaxation(constraint, f"{node} GPUs", with_stock(context, site, chip, node))
+    elif constraint.startswith("circuits of "):
+        name = constraint.removeprefix("circuits of ")
+        yield Relaxation(constraint, "1 circuit", with_circuits(context, name, 1))
+    elif constraint == "budget" and context.scenario.budget is not None:
+        more = context.scenario.budget * BUDGET_STEP
+        scenario = context.scenario.model_copy(update={"budget": context.scenario.budget + more})
+        yield Relaxation(constraint, f"{more:.3g} USD/h", replace(context, scenario=scenario))
+
+
+def with_stock(context: PlanContext, site: str, chip: str, more: int | None) -> PlanContext:
+    """The context with ``more`` chips of a kind at a site (None: as many as wanted)."""
+    index, stock = context.stocks[site, chip]
+    known = None if more is None or stock.stock is None else stock.stock + more
+    stocks = {**context.stocks, (site, chip): (index, stock.model_copy(update={"stock": known}))}
+    return replace(context, stocks=stocks)
+
+
+def with_circuits(context: PlanContext, line: str, more: int) -> PlanContext:
+    """The context with ``more`` circuits on offer on a line."""
+    spec = context.lines[line]
+    return replace(context, lines={**context.lines, line: replace(spec, max_circuits=spec.max_circuits + more)})
+
+
+def with_slas(context: PlanContext, change: Any) -> PlanContext:
+    """The context with ``change(sla)`` in place of every SLA."""
+    deployments = {name: replace(d, slas=tuple(change(sla) for sla in d.slas)) for name, d in context.deployments.items()}
+    return context.with_deployments(deployments)
+
+
+def scaled(sla: Sla, kind: str, factor: float) -> Sla:
+    """The SLA with every limit of one latency multiplied."""
+    target: TailLimits = getattr(sla, kind)
+    values = {name: value * factor for name, value in target.model_dump().items() if value is not None}
+    return sla.model_copy(update={kind: target.model_copy(update=values)})
+
+
+def _looser_sla(context: PlanContext, owner: str, target: str) -> tuple[str, dict[str, Deployment]]:
+    kind, _, percentile = target.partition(".")
+    step = "1 percentage point"
+    deployments = dict(context.deployments)
+    for name, deployment in context.deployments.items():
+        for index, label in enumerate(deployment.mix.class_names):
+            if owner not in (label, f"{name}.{label}"):
+                continue
+            sla = deployment.slas[index]
+            if target == "attainment":
+                looser = sla.model_copy(update={"attainment": max((sla.attainment or 0.0) - ATTAINMENT_STEP, 0.0)})
+            else:
+                limits: TailLimits = getattr(sla, kind)
+                old = float(getattr(limits, percentile))
+                step = f"{old * LATENCY_STEP * 1e3:.3g} ms"
+                looser = sla.model_copy(update={kind: limits.model_copy(update={percentile: old * (1 + LATENCY_STEP)})})
+            slas = (*deployment.slas[:index], looser, *deployment.slas[index + 1 :])
+            deployments[name] = replace(deployment, slas=slas)
+    return step, deployments
