@@ -14,7 +14,9 @@ _TINY = 1e-9
 
 
 @njit(cache=True)
-def _pass_s(first, pieces, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget, beside):  # type: ignore[no-untyped-def]
+def _pass_s(  # type: ignore[no-untyped-def]
+    first, pieces, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget, beside
+):
     """Duration of the pass made of the first ``pieces`` requests of a list: their shared work, never less than its fullest rank alone."""
     room, total, most, work, scaled = budget, 0.0, 0.0, 0.0, 0.0
     customer = first
@@ -38,7 +40,8 @@ def pass_times(  # type: ignore[no-untyped-def]
     """Seconds from arrival to the end of prefill, shape (customers,), for arrivals in order of time.
 
     Each instance runs passes: at most ``chunk`` tokens of a request and chunk x ranks in all (without packing: ``ranks`` requests), oldest
-    first; ``beside`` seconds are added to every pass (decode steps that it carries). mode: PINNED (customer i on ``server[i]``), CENTRAL (one queue), SHORTEST (fewest requests, ties by ``ties`` in [0, 1)).
+    first; ``beside`` seconds are added to every pass (decode steps that it carries). mode: PINNED (customer i on ``server[i]``),
+    CENTRAL (one queue), SHORTEST (fewest requests, ties by ``ties`` in [0, 1)).
     """
     n = arrival.size
     budget = chunk * ranks

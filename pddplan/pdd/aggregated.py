@@ -21,8 +21,8 @@ from pddplan.pdd.latency import Stream, md_place
 from pddplan.pdd.laws import GRID, NO_WAIT
 from pddplan.pdd.plan import Decision
 from pddplan.pdd.prefill_queue import QueueLaw
+from pddplan.pdd.sharing import agg_rates, agg_table
 from pddplan.pdd.steady_state import spread_of
-from pddplan.stages.profiled import ProfiledStage, RateGrid
 
 FloatArray = NDArray[np.float64]
 
@@ -47,55 +47,6 @@ class AggregatedState:
         return self.utilisation < 1.0
 
 
-def aggregated_pools(decision: Decision, deployment: str) -> list[int]:
-    return [
-        i
-        for i, pool in enumerate(decision.pools)
-        if pool.configuration.role == "AGG" and pool.configuration.deployment == deployment and pool.instances
-    ]
-
-
-def row_shares(context: PlanContext, decision: Decision, deployment: Deployment) -> dict[int, FloatArray]:
-    """Share of each row, shape (rows,), that each AGG pool takes: as the decision says, else in proportion to what it carries."""
-    pools, mix = aggregated_pools(decision, deployment.name), deployment.mix
-    if decision.agg_row_shares is not None:
-        order = [i for i, pool in enumerate(decision.pools) if pool.configuration.role == "AGG"]
-        return {i: np.asarray(decision.agg_row_shares[order.index(i)], dtype=np.float64) for i in pools}
-    work = {i: _seconds_per_request(context, decision, deployment, i) for i in pools}
-    speed = {i: decision.pools[i].instances / work[i] for i in pools}
-    if not any(_rates(context, decision, i) for i in pools):
-        speed = {i: np.full(mix.rows, decision.pools[i].instances / mix.mean(work[i])) for i in pools}
-    total = np.sum(list(speed.values()), axis=0)
-    safe = np.where(total > 0.0, total, 1.0)
-    return {i: np.where(total > 0.0, speed[i] / safe, 1.0 / len(pools)) for i in pools}
-
-
-def _seconds_per_request(context: PlanContext, decision: Decision, deployment: Deployment, pool: int) -> FloatArray:
-    """Seconds of an instance's capacity per request of each row, shape (rows,): prefill and a full batch's share of decode."""
-    mix, configuration = deployment.mix, decision.pools[pool].configuration
-    rates = _rates(context, decision, pool)
-    if rates is not None:
-        return rates.seconds_per_request(mix.input_tokens, mix.output_tokens)
-    table = _table(context, decision, deployment, pool)
-    decode = mix.output_tokens / table.rate_max(1.0) if table.batch_max else np.full(mix.rows, math.inf)
-    return np.asarray(context.prefill_rows(configuration, decision.settings).occupancy_s + decode)
-
-
-def _rates(context: PlanContext, decision: Decision, pool: int) -> RateGrid | None:
-    stage = context.instance(decision.pools[pool].configuration, decision.settings)
-    return stage.rate if isinstance(stage, ProfiledStage) else None
-
-
-def _table(context: PlanContext, decision: Decision, deployment: Deployment, pool: int) -> DecodeTable:
-    mix, configuration = deployment.mix, decision.pools[pool].configuration
-    tables = context.decode_tables(configuration, decision.settings)
-    residence = mix.weight * mix.output_tokens
-    middle = mix.input_tokens + mix.output_tokens / 2.0
-    mean = float(residence @ middle) / float(residence.sum())
-    resident = float(residence @ np.asarray(tables.stage.kv_resident_bytes(middle))) / float(residence.sum())
-    return tables.table(mean, resident)
-
-
 def aggregated_state(
     context: PlanContext, decision: Decision, deployment: Deployment, pool: int, shares: FloatArray, rate_scale: float
 ) -> AggregatedState:
@@ -104,7 +55,7 @@ def aggregated_state(
     weight = mix.weight * shares
     part = float(weight.sum())
     rate = part * mix.rate_per_s * rate_scale
-    rates = _rates(context, decision, pool)
+    rates = agg_rates(context, decision, pool)
     if rates is not None:
         seconds = rates.seconds_per_request(mix.input_tokens, mix.output_tokens)
         used = weight > 0.0
@@ -114,7 +65,7 @@ def aggregated_state(
     full = policy.queueing == "full"
     service = float(weight @ rows.occupancy_s) / part if part > 0.0 else 0.0
     prefill_share = rate * service / chosen.instances
-    table = _table(context, decision, deployment, pool)
+    table = agg_table(context, decision, deployment, pool)
     tokens = float(weight @ mix.output_tokens) / part if part > 0.0 else 0.0
     if prefill_share >= 1.0 or table.batch_max == 0:
         load = prefill_share + (rate / chosen.instances / table.rate_max(tokens) if table.batch_max else math.inf)

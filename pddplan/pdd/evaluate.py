@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pddplan.pdd.aggregated import AggregatedState, aggregated_pools, aggregated_state, row_shares
+from pddplan.pdd.aggregated import AggregatedState, aggregated_state
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.flows import active_deployments
 from pddplan.pdd.latency import Stream, e2e_cdf, good_mass, stall_cdf, streams_of, tpot_cdf, ttft_cdf
@@ -24,6 +24,7 @@ from pddplan.pdd.plan import (
     PoolResult,
     Violation,
 )
+from pddplan.pdd.sharing import row_shares
 from pddplan.pdd.stability import feedback
 from pddplan.pdd.steady_state import SteadyState, extends, steady_state
 from pddplan.scenario.sla import TailLimits
@@ -45,7 +46,10 @@ def evaluate(context: PlanContext, decision: Decision, rate_scale: float = 1.0) 
     """
     state = steady_state(context, decision, rate_scale)
     aggregated = _aggregated(context, decision, rate_scale)
-    streams = (*streams_of(state), *(stream for agg in aggregated for stream in agg.streams))
+    streams = (
+        *streams_of(state, decision.settings.prefill_chunk_tokens),
+        *(stream for agg in aggregated for stream in agg.streams),
+    )
     return _Judge(context, decision, rate_scale, state, aggregated, streams).evaluation()
 
 
@@ -53,7 +57,6 @@ def _aggregated(context: PlanContext, decision: Decision, rate_scale: float) -> 
     return tuple(
         aggregated_state(context, decision, deployment, pool, shares, rate_scale)
         for deployment in active_deployments(context)
-        if aggregated_pools(decision, deployment.name)
         for pool, shares in row_shares(context, decision, deployment).items()
     )
 
@@ -173,7 +176,9 @@ class _Judge:
             if i in by_pool:
                 load, decode = by_pool[i].utilisation, by_pool[i].decode
                 binding = "measured rate" if decode is None else ("prefill" if by_pool[i].prefill_share > load / 2.0 else "")
-            if decode is not None:
+            if decode is not None and i in self.state.prefill:
+                mean, most, load = decode.batch_mean, float(decode.batch_max), max(load, decode.utilisation)
+            elif decode is not None:
                 mean, most = decode.batch_mean, float(decode.batch_max)
                 load = decode.utilisation if i not in by_pool else load
                 binding = binding or ("kv memory" if decode.bound_by == "memory" else "batch limit")
@@ -366,6 +371,6 @@ class _Judge:
             )
         if any(state.queue.method == "recursion" for state in self.state.prefill.values()):
             warnings.append(
-                "prefill waits come from a seeded recursion: passes that pack requests, bursts, or services outside the closed form's limits"
+                "prefill waits come from a seeded recursion: packed passes, bursts, or services outside the closed form's limits"
             )
         return tuple(dict.fromkeys(warnings))

@@ -14,6 +14,7 @@ from pddplan.pdd.decode_pool import DecodeTables
 from pddplan.pdd.line import Line
 from pddplan.pdd.md_cache import md_history
 from pddplan.pdd.plan import Decision, LinkPlan, Pool, Settings
+from pddplan.pdd.sharing import separated_share
 from pddplan.stages.profiled import ProfiledStage
 from pddplan.stages.protocol import KvTransfer
 
@@ -80,6 +81,7 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
     history = md_history(context, decision, deployment, [pools[i] for i in by_role["MD"]])
     mix, origin = history.mix, history.origin
     served = replace(deployment, mix=mix)
+    separate = separated_share(context, decision, deployment)
     flows: list[Flow] = []
     md_shares = _md_shares(context, decision, deployment, by_role["MD"])
     for md, md_share in zip(by_role["MD"], md_shares, strict=True):
@@ -89,6 +91,8 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
             p_site = pools[p].configuration.site
             line, link = _line(context, decision, p_site, md_site)
             relays = [i for i in by_role["RLD"] if pools[i].configuration.site == p_site] if line is not None else []
+            if line is not None and deployment.policy.rld == "colocated" and not relays:
+                relays = [p]
             kv = transfer_of(context, deployment, pools[p], settings)
             alone = context.prefill_rows(pools[p].configuration, settings)
             stage_rows = StageRows(alone.latency_s[origin], alone.occupancy_s[origin])
@@ -99,9 +103,9 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
                 room_s = rdma_s(context, pools[p], pools[md], missing_bytes)
             for rld, rld_share in _relay_shares(pools, relays) or [(None, 1.0)]:
                 hop = np.zeros(mix.rows)
-                if rld is not None:
+                if rld is not None and rld != p:
                     hop = rdma_s(context, pools[p], pools[rld], whole_bytes)
-                share = mix.weight * rows_share[origin] * md_share * rld_share
+                share = mix.weight * (rows_share * separate)[origin] * md_share * rld_share
                 flows.append(
                     Flow(
                         served,

@@ -59,8 +59,8 @@ class Stream:
         return float(self.weight.sum())
 
 
-def streams_of(state: SteadyState) -> tuple[Stream, ...]:
-    """All streams of a steady state that carry requests."""
+def streams_of(state: SteadyState, chunk_tokens: float) -> tuple[Stream, ...]:
+    """All streams of a steady state that carry requests; ``chunk_tokens`` is the plan's prefill chunk."""
     streams: list[Stream] = []
     for number, (atoms, handed) in enumerate(zip(state.atoms, state.handed, strict=True)):
         flow = atoms.flow
@@ -71,6 +71,8 @@ def streams_of(state: SteadyState) -> tuple[Stream, ...]:
         line_ok = flow.link is None or state.lines[flow.link.name].stable
         output, classes = mix.output_tokens[row], mix.class_index[row]
         start = flow.prefill.latency_s[row] + policy.fixed_ttft
+        if p.beside_s > 0.0:
+            start = start + p.beside_s * np.maximum(np.ceil(mix.uncached_tokens[row] / chunk_tokens), 1.0)
         gaps = np.maximum(output - 1.0, 0.0)
         for name in ("P-MD", "P-RLD-MD", "local", "P-RLD"):
             mask = atoms.pipeline(name)

@@ -1,6 +1,7 @@
 """Waits before and during prefill: one request after another, or passes that pack chunks of several.
 
-Where a request takes as long alone as it takes of capacity, the pool is a plain queue (queueing.ggc). Where engines pack small requests into
+Where a request takes as long alone as it takes of capacity, the pool is a plain queue (queueing.ggc). Where engines pack small requests
+into
 passes, or attention DP ranks prefill side by side, it is not: a small request rides in the next pass, a large one is stretched by others.
 Then a seeded recursion of the passes on the actual rows gives, by size, the law of what is added to a lone prefill.
 """
@@ -32,6 +33,7 @@ LEAST_SAMPLES = 150
 BATCHED_OVER = 1.02
 """Mean lone time over mean share of capacity from which prefill counts as batched."""
 PASS_POINTS = 40
+ROUNDING_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,8 @@ def _by_passes(
     )[WARM:]
     row = row[WARM:]
     alone = passes.alone_s + beside_s * np.maximum(np.ceil(passes.uncached / passes.chunk_tokens), 1.0)
-    added = np.maximum(spent - alone[row], 0.0)
+    added = spent - alone[row]
+    added[added < ROUNDING_S] = 0.0
     size = np.searchsorted(np.array(SIZE_EDGES), passes.uncached / passes.chunk_tokens)
     return QueueLaw(*_binned(size, row, added), float(added.mean()), "recursion")
 

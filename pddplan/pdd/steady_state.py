@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +36,16 @@ CONTEXT_ATOMS = 48
 
 @dataclass(frozen=True)
 class PrefillState:
-    """A P pool under load. queue: what is added to a lone prefill, by size of the request; its bins are of the scenario's rows."""
+    """A P pool under load. queue: what is added to a lone prefill, by size of the request; its bins are of the scenario's rows.
+
+    beside_s: relay decode steps that each prefill pass carries where RLD is colocated.
+    """
 
     utilisation: float
     rate_per_s: float
     service_mean_s: float
     queue: QueueLaw
+    beside_s: float = 0.0
 
     @property
     def stable(self) -> bool:
@@ -164,7 +168,7 @@ class _Solver:
                 loads[name] = damped
                 lines[name] = self._line(name, atoms, damped / load if load > 0.0 else 1.0)
             for rld in self.rld_flows:
-                relay[rld] = self._relay(rld, atoms, handed)
+                relay[rld] = self._colocated(rld, self._relay(rld, atoms, handed))
                 change = max(change, abs(relay[rld].token_mean_s - token_s[rld]) / relay[rld].token_mean_s)
                 token_s[rld] = relay[rld].token_mean_s
             if change < TOLERANCE:
@@ -178,7 +182,7 @@ class _Solver:
             lines=lines,
             line_bytes_per_s=loads,
             line_bytes_per_s_no_cache={name: self._bytes_per_s_no_cache(name, atoms) for name in self.link_flows},
-            prefill={p: self._prefill(p) for p in self.p_flows},
+            prefill={p: self._prefill(p, relay.get(p)) for p in self.p_flows},
             relay=relay,
             decode={md: self._decode(md, atoms, handed) for md in self.md_flows},
             converged=converged,
@@ -294,6 +298,20 @@ class _Solver:
             queueing=policy.queueing == "full",
         )
 
+    def _colocated(self, rld: int, state: DecodeState) -> DecodeState:
+        """RLD on P's own instances: while P prefills, a pass lies between two decode steps."""
+        if rld not in self.p_flows:
+            return state
+        configuration, settings = self.decision.pools[rld].configuration, self.decision.settings
+        mix = self.context.deployments[configuration.deployment].mix
+        rows = self.context.prefill_rows(configuration, settings)
+        weight = np.sum([np.bincount(self.flows[i].origin, self.flows[i].share, mix.rows) for i in self.p_flows[rld]], axis=0)
+        rate = self.rate(self.flows[self.p_flows[rld][0]])
+        busy = min(rate * float(weight @ rows.occupancy_s) / self.decision.pools[rld].instances, 1.0)
+        chunks = np.maximum(np.ceil(mix.uncached_tokens / settings.prefill_chunk_tokens), 1.0)
+        between = busy * float(weight @ rows.latency_s) / float(weight @ chunks) / state.tokens_per_step
+        return replace(state, token_s=state.token_s + between, token_mean_s=state.token_mean_s + between)
+
     def _decode(self, md: int, atoms: Sequence[Atoms], handed: Sequence[Handed]) -> DecodeState:
         members = self.md_flows[md]
         rates, tokens, contexts, extends, extend_rates = [], [], [], [], []
@@ -342,11 +360,11 @@ class _Solver:
         resident = float(np.mean(np.asarray(self.tables(pool).stage.kv_resident_bytes(sample))))
         return _Arrivals(rate, mean, scv, mean_context, resident)
 
-    def _prefill(self, p: int) -> PrefillState:
+    def _prefill(self, p: int, relay: DecodeState | None) -> PrefillState:
         members = self.p_flows[p]
         flow = self.flows[members[0]]
-        policy, mix = flow.deployment.policy, flow.deployment.mix
-        rows = self.context.deployments[flow.deployment.name].mix.rows
+        policy, mix = flow.deployment.policy, self.context.deployments[flow.deployment.name].mix
+        rows = mix.rows
         shares = [np.bincount(self.flows[i].origin, self.flows[i].share, rows) for i in members]
         share = np.asarray(np.sum(shares, axis=0), dtype=np.float64)
         part = float(share.sum())
@@ -355,12 +373,16 @@ class _Solver:
         services = self.context.prefill_rows(configuration, settings).occupancy_s
         instances = self.decision.pools[p].instances
         mean = float(share @ services) / part if part > 0.0 else 0.0
-        load = rate * mean / instances
+        beside = 0.0 if relay is None else round(relay.step_mean_s * -math.expm1(-relay.batch_mean), 6)
+        chunks = np.maximum(np.ceil(mix.uncached_tokens / settings.prefill_chunk_tokens), 1.0)
+        steps = beside * float(share @ chunks) / part if part > 0.0 else 0.0
+        load = rate * (mean + steps) / instances
         if policy.queueing == "none":
             over = load > 1.0 + 1e-9
             law = QueueLaw(
                 np.zeros(rows, dtype=np.int64), (GRID.never() if over else NO_WAIT,), math.inf if over else 0.0, "capacity"
             )
-            return PrefillState(load if over else min(load, 1.0 - 1e-12), rate, mean, law)
+            return PrefillState(load if over else min(load, 1.0 - 1e-12), rate, mean, law, beside)
         scv = 1.0 + part * (mix.arrival_scv - 1.0)
-        return PrefillState(load, rate, mean, self.context.prefill_queue(configuration, settings, instances, rate, share, scv))
+        queue = self.context.prefill_queue(configuration, settings, instances, rate, share, scv, beside_s=beside)
+        return PrefillState(load, rate, mean, queue, beside)

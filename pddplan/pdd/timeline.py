@@ -9,12 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from pddplan.pdd.aggregated import aggregated_pools, aggregated_state, row_shares
+from pddplan.pdd.aggregated import aggregated_state
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.flows import active_deployments
 from pddplan.pdd.latency import Stream, streams_of
 from pddplan.pdd.laws import GRID, NO_WAIT
 from pddplan.pdd.plan import Decision, Evaluation, PipelineName
+from pddplan.pdd.sharing import row_shares
 from pddplan.pdd.steady_state import SteadyState, steady_state
 from pddplan.workload.mix import RequestMix
 
@@ -55,7 +56,7 @@ def timelines(context: PlanContext, evaluation: Evaluation, percentiles: Sequenc
     """Timeline at each TTFT percentile of an evaluated plan; percentiles that are never reached are left out."""
     decision = evaluation.decision
     state = steady_state(context, decision)
-    streams = (*streams_of(state), *_aggregated(context, decision))
+    streams = (*streams_of(state, decision.settings.prefill_chunk_tokens), *_aggregated(context, decision))
     found = []
     for q in percentiles:
         ttft = evaluation.laws["ttft"].quantile(q) if streams else math.inf
@@ -68,7 +69,6 @@ def _aggregated(context: PlanContext, decision: Decision) -> tuple[Stream, ...]:
     return tuple(
         stream
         for deployment in active_deployments(context)
-        if aggregated_pools(decision, deployment.name)
         for pool, shares in row_shares(context, decision, deployment).items()
         for stream in aggregated_state(context, decision, deployment, pool, shares, 1.0).streams
     )
