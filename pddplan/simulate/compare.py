@@ -81,7 +81,7 @@ def compare(
     runs: list[Run] = []
     for k in range(seeds):
         rng = np.random.default_rng([seed, k])
-        arrivals = {d.name: streams(context, d, skip + 2 * per_run, evaluation.metrics.e2e_p50_s, rng) for d in deployments}
+        arrivals = {d.name: streams(context, decision, d, skip + 2 * per_run, evaluation.metrics.e2e_p50_s, rng) for d in deployments}
         measured = {name: min(per_run, max(s.requests - skip, 0)) for name, s in arrivals.items()}
         if min(measured.values()) < 50:
             skip, measured = 0, {name: min(per_run, s.requests) for name, s in arrivals.items()}

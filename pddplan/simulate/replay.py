@@ -15,6 +15,7 @@ from pddplan.errors import InputError, Problem
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.flows import rdma_s, transfer_of
 from pddplan.pdd.handoff import SHIP_KV_COPY_S_PER_BYTE
+from pddplan.pdd.md_cache import cache_bytes_per_instance
 from pddplan.pdd.plan import Decision, LinkPlan, Pool
 from pddplan.simulate.aggregated_pool import AggregatedPool
 from pddplan.simulate.decode_pool import DecodeInstance, DecodePool, Job
@@ -184,7 +185,8 @@ class _Service:
         middle = self.input + self.output / 2.0
         self.resident[pool] = np.asarray(stage.kv_resident_bytes(middle), dtype=float)
         role = self.replay.decision.pools[pool].configuration.role
-        cache = (self.settings.md_cache_bytes or 0.0) if role == "MD" else 0.0
+        chosen = self.replay.decision.pools[pool]
+        cache = cache_bytes_per_instance(self.context, self.replay.decision, chosen) if role == "MD" else 0.0
         extends = role == "MD" and bool(self.rld) and self.settings.handoff != "ship-kv" and self.settings.relay_threshold_s is not None
         contexts = np.concatenate([self.input, self.input + self.output])
         return DecodeTimes.of(stage, contexts, middle, cache, extends)
@@ -243,7 +245,7 @@ class _Service:
         pool = self.replay.pools[p]
         assert isinstance(pool, PrefillPool)
         session = int(self.arrivals.session[i])
-        missing = self._missing(i, session)
+        missing = self.missing_of(i, session)
         size = float(way.kv.transfer_bytes(np.array([missing]), np.array([self.input[i]]))[0]) if missing > 0.0 else 0.0
         prefill = pool.enter(i, session)
         early = (
@@ -254,12 +256,13 @@ class _Service:
         yield prefill.done
         yield self.env.timeout(pool.times.handling_s + self.policy.fixed_ttft)
         if way.line is None:
-            yield self.env.timeout(float(rdma_s(self.context, way.source, way.target, np.array([size]))[0]))
+            hop = float(rdma_s(self.context, way.source, way.target, np.array([size]))[0])
+            yield self.env.timeout(max(hop, float(self.arrivals.md_load_s[i])))
             yield from self._decode_on_md(i, md)
             return
         yield from self._across(i, way, md, size, session, early)
 
-    def _missing(self, i: int, session: int) -> float:
+    def missing_of(self, i: int, session: int) -> float:
         """Tokens that MD lacks: as the stream says, or more when earlier turns of the session ended on RLD."""
         held = self.input[i] - self.arrivals.md_missing_tokens[i]
         return (
@@ -303,7 +306,7 @@ class _Service:
             yield from self._on_relay(i, way, md, session, None, self.env.event())
             return
         transfer = line.send(size) if early is None else None
-        arrived = self.env.process(self._arrival(transfer.done if transfer is not None else early, way.rtt_s))
+        arrived = self.env.process(self._arrival(i, transfer.done if transfer is not None else early, way.rtt_s))
         if not relay:
             yield arrived
             self._now_on_md(session)
@@ -311,9 +314,11 @@ class _Service:
             return
         yield from self._on_relay(i, way, md, session, transfer, arrived)
 
-    def _arrival(self, sent: Any, rtt_s: float) -> Steps:
+    def _arrival(self, i: int, sent: Any, rtt_s: float) -> Steps:
+        """All of a request's KV is at MD: what crossed the line, and what MD loads from its own tier meanwhile."""
+        loaded = self.env.now + float(self.arrivals.md_load_s[i])
         yield sent
-        yield self.env.timeout(rtt_s)
+        yield self.env.timeout(max(rtt_s, loaded - self.env.now))
 
     def _on_relay(self, i: int, way: _Way, md: int, session: int, transfer: Transfer | None, arrived: simpy.Event) -> Steps:
         assert way.relays
@@ -349,7 +354,7 @@ class _Service:
         self.relay_tokens[i] = self.output[i]
         self.spans[i].append((instance, job.first_s, job.last_s))
         if session >= 0:
-            self.md_holds[session] = self.input[i] - self._missing(i, session)
+            self.md_holds[session] = self.input[i] - self.missing_of(i, session)
 
     def _now_on_md(self, session: int) -> None:
         if session >= 0:

@@ -22,8 +22,8 @@ IntArray = NDArray[np.int64]
 class Arrivals:
     """Requests in order of arrival, shape (requests,). session: of each request (-1: alone); tokens as in RequestMix.
 
-    row: of the mix (-1: not drawn from it). follows: index of the request whose end, ``pause_s`` later, is this one's arrival; -1: it
-    arrives at ``time_s``.
+    row: of the mix (-1: not drawn from it). md_load_s: seconds to bring MD's part of the history into HBM. follows: index of the request
+    whose end, ``pause_s`` later, is this one's arrival; -1: it arrives at ``time_s``.
     """
 
     time_s: FloatArray
@@ -36,6 +36,7 @@ class Arrivals:
     follows: IntArray
     pause_s: FloatArray
     row: IntArray
+    md_load_s: FloatArray
 
     @property
     def requests(self) -> int:
@@ -47,12 +48,12 @@ def gaps_s(rate: float, scv: float, count: int, rng: np.random.Generator) -> Flo
     return np.full(count, 1.0 / rate) if scv == 0.0 else rng.gamma(1.0 / scv, scv / rate, count)
 
 
-def from_mix(mix: RequestMix, count: int, rng: np.random.Generator, rate_scale: float = 1.0) -> Arrivals:
-    """Independent requests: rows of the mix by weight, gaps by its rate and variability."""
+def from_mix(mix: RequestMix, origin: IntArray, md_load_s: FloatArray, count: int, rng: np.random.Generator) -> Arrivals:
+    """Independent requests: rows of ``mix`` by weight, gaps by its rate and variability. ``origin``: the scenario's row of each row."""
     row = rng.choice(mix.rows, size=count, p=mix.weight / mix.weight.sum())
     alone = np.full(count, -1, dtype=np.int64)
     return Arrivals(
-        np.cumsum(gaps_s(mix.rate_per_s * rate_scale, mix.arrival_scv, count, rng)),
+        np.cumsum(gaps_s(mix.rate_per_s, mix.arrival_scv, count, rng)),
         mix.input_tokens[row],
         mix.uncached_tokens[row],
         mix.md_missing_tokens[row],
@@ -61,7 +62,8 @@ def from_mix(mix: RequestMix, count: int, rng: np.random.Generator, rate_scale: 
         alone,
         alone,
         np.zeros(count),
-        np.asarray(row, dtype=np.int64),
+        origin[row],
+        md_load_s[row],
     )
 
 
@@ -100,6 +102,7 @@ def from_sessions(turns: SessionTurns, rate: float, count: int, answer_s: float,
         np.where(first, -1, np.arange(row.size) - 1).astype(np.int64),
         turns.pause_s[row],
         np.full(row.size, -1, dtype=np.int64),
+        np.zeros(row.size),
     )
 
 
@@ -140,4 +143,5 @@ def from_trace(
         alone,
         np.zeros(n),
         alone,
+        np.zeros(n),
     )

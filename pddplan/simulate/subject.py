@@ -12,10 +12,14 @@ from pddplan.scenario.workload import Trace, Workload
 
 def chosen_decision(scenario: Scenario) -> Decision:
     """The scenario's fixed plan, or the best one found. Raises what planning raises."""
-    from pddplan.pipeline import evaluate, plan
+    if scenario.plan is not None:
+        from pddplan.pdd.context import PlanContext
+        from pddplan.pdd.fixed_plan import fixed_decision
 
-    result = evaluate(scenario) if scenario.plan is not None else plan(scenario)
-    return result.evaluation.decision
+        return fixed_decision(PlanContext.from_scenario(scenario))
+    from pddplan.pipeline import plan
+
+    return plan(scenario).evaluation.decision
 
 
 def with_plan(scenario: Scenario, plan: Scenario) -> Scenario:
