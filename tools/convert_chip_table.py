@@ -2,6 +2,8 @@
 
 Usage: python tools/convert_chip_table.py TABLE.yaml [OUTPUT_FOLDER]
 
+Chips that the table does not have are files of their own in the same folder, kept by hand; this leaves them alone.
+
 Rules: every number keeps its kind and source; source keys are written out; a range stays a range; what sources
 contradict is kept as a note. Corrections below are stated with their source.
 """
@@ -30,7 +32,7 @@ CHIPS: dict[str, tuple[str, list[str], int, str | None]] = {
     "L40S": ("l40s", ["NVIDIA L40S"], 8, "l40s"),
     "RTX PRO 6000 Blackwell Server": (
         "rtx-pro-6000-server",
-        ["RTX PRO 6000", "RTX PRO 6000 Server", "rtx_pro_6000_server"],
+        ["RTX PRO 6000", "RTX PRO 6000 Server", "RTX PRO 6000 Blackwell", "rtx_pro_6000_server"],
         8,
         "rtx_pro_6000_server",
     ),
@@ -100,6 +102,19 @@ CORRECTIONS["ascend-910b4-pcie"] = {
         "kind": "assumed",
         "source": "half of the 64 GiB part, on which FlagOpen/FlagPerf measured 60.32 of 64 GiB free",
     },
+}
+_HOST = {
+    "value": 8,
+    "kind": "assumed",
+    "source": "cards of one host reach each other over PCIe: tensor parallelism stays inside the host",
+}
+for _slug in ("l4", "l40s", "rtx-pro-6000-server", "rubin-cpx", "h100-pcie", "a30"):
+    CORRECTIONS.setdefault(_slug, {})["scaleup_domain"] = _HOST
+CORRECTIONS["a30"]["scaleup_gbyte_per_s_per_dir"] = {
+    "value": 32,
+    "kind": "secondary",
+    "source": "PCIe 4.0 x16",
+    "note": "NVLink bridges join pairs only, at 100 GB/s per direction",
 }
 CONTRADICTIONS = {"h100-pcie": ["bf16 756 in aiconfigurator, 756.5 by the datasheet"]}
 
@@ -179,7 +194,7 @@ class Table:
             ("scaleout_gbit_per_s", "scaleout_gbit"),
             ("tdp_w", "tdp_w"),
         ):
-            out[ours] = self.sourced(chip[theirs])
+            out[ours] = dated(fixed[ours]) if ours in fixed else self.sourced(chip[theirs])
         out["gpus_per_node"] = per_node
         if relative:
             out["efficiency_of"] = relative

@@ -137,7 +137,7 @@ def _chip_row(chip: Chip) -> dict[str, Any]:
     return {
         "name": chip.slug,
         "vendor": chip.vendor,
-        "bf16_tflops": _value(chip.peak_flops["bf16"], 1e12),
+        "bf16_tflops": _value(chip.peak_flops[chip.half_dtype], 1e12),
         "fp8_tflops": None if fp8 is None else _value(fp8, 1e12),
         "hbm_gb": _value(chip.hbm_bytes, 1e9),
         "hbm_gbyte_per_s": _value(chip.hbm_bytes_per_s, 1e9),
@@ -253,7 +253,7 @@ def _roofline(chip: Chip) -> Iterator[str]:
 
     from pddplan.hardware.balance import attainable_flops, relative_balance, ridge_flop_per_byte
 
-    dtype = "fp8" if "fp8" in chip.peak_flops else "bf16"
+    dtype = "fp8" if "fp8" in chip.peak_flops else chip.half_dtype
     ridges = ", ".join(f"{key} {ridge:.0f}" for key, ridge in ridge_flop_per_byte(chip).items())
     yield f"roofline ({dtype}, dense): TFLOP/s over FLOP per HBM byte; a bar is 4 characters per doubling"
     lowest = attainable_flops(chip, dtype, 1.0)

@@ -28,7 +28,7 @@ def relative_balance(chip: Chip, reference: Chip) -> Mapping[str, float]:
         return (one or 0.0) / (other or 1.0)
 
     return {
-        "compute": ratio(chip.peak_flops["bf16"].value, reference.peak_flops["bf16"].value),
+        "compute": ratio(chip.peak_flops[chip.half_dtype].value, reference.peak_flops[reference.half_dtype].value),
         "memory": ratio(chip.hbm_bytes.value, reference.hbm_bytes.value),
         "memory bandwidth": ratio(chip.hbm_bytes_per_s.value, reference.hbm_bytes_per_s.value),
         "scale-up": ratio(chip.scaleup_bytes_per_s.value, reference.scaleup_bytes_per_s.value),

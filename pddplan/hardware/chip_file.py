@@ -40,7 +40,8 @@ def read_chip(path: Path) -> Chip:
     peaks_raw = reader.mapping("peak_tflops")
     reader.only(DTYPES, peaks_raw, ("peak_tflops",))
     peaks = {key: reader.sourced(("peak_tflops", key), raw, TERA) for key, raw in peaks_raw.items() if key in DTYPES}
-    if "bf16" not in peaks:
+    half = peaks.get("bf16") or peaks.get("fp16")
+    if half is None:
         reader.problem(("peak_tflops", "bf16"), "missing", "the dense bf16 (or fp16) peak in TFLOP/s", "989")
     hbm_bytes = reader.number("hbm_bytes")
     hbm_bytes_per_s = reader.number("hbm_gbyte_per_s", GB)
@@ -69,7 +70,7 @@ def read_chip(path: Path) -> Chip:
     aliases, contradictions, notes = (reader.texts(key) for key in ("aliases", "contradictions", "notes"))
     reader.finish()
     if efficiency_of is None:
-        efficiency_of = nearest_measured(peaks, peaks["bf16"].value or 0.0, hbm_bytes_per_s.value or 0.0)
+        efficiency_of = nearest_measured(peaks, (half.value if half else None) or 0.0, hbm_bytes_per_s.value or 0.0)
     is_itself = name_key(efficiency_of) in {own, *(name_key(alias) for alias in aliases)}
     kind: Kind = "measured" if is_itself else "assumed"
     return Chip(

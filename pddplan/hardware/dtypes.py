@@ -24,7 +24,8 @@ def compute_dtype(chip: Chip, dtype: str) -> tuple[str, str | None]:
     """Key of ``chip.peak_flops`` that ``dtype`` runs at, and a warning when it is not the one asked for.
 
     A chip without the format uses the next wider one it has; a format that the chip runs slower than a wider one
-    (int8 on B300) counts as missing. Raises InputError for an unknown format or a chip that has none that fits.
+    (int8 on B300) counts as missing. fp16 work runs in bf16 at the same rate, without a warning. Raises InputError for an
+    unknown format or a chip that has none that fits.
     """
     if dtype not in _WIDENING:
         raise InputError(Problem("dtype", repr(dtype), "one of " + ", ".join(_WIDENING), "fp8"))
@@ -35,7 +36,7 @@ def compute_dtype(chip: Chip, dtype: str) -> tuple[str, str | None]:
     peaks = {key: chip.peak_flops[key].value or 0.0 for key in chain}
     used = next(key for i, key in enumerate(chain) if all(peaks[key] >= peaks[wider] for wider in chain[i + 1 :]))
     native = _WIDENING[dtype][0]
-    if used == native or {used, native} == {"bf16", "fp16"}:
+    if used == native or (native, used) == ("fp16", "bf16"):
         return used, None
     reason = "has no" if native not in chip.peak_flops else "runs slowly in"
     rate = f"{used} rate ({peaks[used] / TERA:g} TFLOP/s dense)"

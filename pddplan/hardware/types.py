@@ -62,6 +62,11 @@ class Chip:
     status: str = "shipping"
     path: str = ""
 
+    @property
+    def half_dtype(self) -> str:
+        """The 16-bit format of its matrices: bf16, or fp16 on chips older than it."""
+        return "bf16" if "bf16" in self.peak_flops else "fp16"
+
 
 @dataclass(frozen=True)
 class LinkProfile:

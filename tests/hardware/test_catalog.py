@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pddplan.errors import InputError
 from pddplan.hardware import chip_price, compute_dtype, link_price, list_chips, list_links, load_chip, load_link, load_prices
 from pddplan.hardware.nearest import MEASURED_CHIPS
+from pddplan.model import load_model
+from pddplan.model.parallel import check
+from pddplan.model.spec import Parallel
 from pddplan.units import GIB, TERA
 
 
@@ -40,7 +45,7 @@ def test_chips_nobody_measured_say_that_their_efficiency_is_assumed() -> None:
 
 
 def test_every_number_of_every_chip_has_a_source_and_a_date() -> None:
-    assert len(list_chips()) == 50
+    assert len(list_chips()) == 67
     for chip in list_chips():
         rates = (chip.hbm_bytes, chip.hbm_bytes_per_s, chip.scaleup_bytes_per_s, chip.scaleup_domain, chip.scaleout_bytes_per_s)
         for number in (*rates, chip.tdp_w, *chip.peak_flops.values(), *chip.prices.values()):
@@ -66,6 +71,33 @@ def test_no_two_chips_or_lines_share_a_name() -> None:
         ("910B", "ascend-910b"),
         ("昇腾910C", "ascend-910c"),
         ("H20", "h20-96"),
+        ("A6000", "rtx-a6000"),
+        ("RTX A6000 48GB", "rtx-a6000"),
+        ("A100-40", "a100-40-sxm"),
+        ("A100-80", "a100-80-sxm"),
+        ("A100 PCIe 80 GB", "a100-80-pcie"),
+        ("H800-80", "h800-sxm"),
+        ("H20-96", "h20-96"),
+        ("H20 141G", "h20-141"),
+        ("B200-192", "b200"),
+        ("b200 180 GB", "b200"),
+        ("NVIDIA-H100-80GB-HBM3", "h100-sxm"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40-sxm"),
+        ("nvidia-geforce-rtx-3090", "rtx-3090"),
+        ("rtx4090 24GB", "rtx-4090"),
+        ("5090", "rtx-5090"),
+        ("RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("A10 24GiB", "a10"),
+        ("NVIDIA A10G", "a10g"),
+        ("Tesla T4", "t4"),
+        ("Tesla-V100-SXM2-32GB", "v100-sxm2-32"),
+        ("V100-SXM2-16GB", "v100-sxm2-16"),
+        ("A40-48", "a40"),
+        ("H100 NVL 94GB", "h100-nvl"),
+        ("GH200", "gh200-96"),
+        ("GH200-144", "gh200-144"),
+        ("AMD Instinct MI300X 192GB", "mi300x"),
+        ("910B-64G", "ascend-910b"),
     ],
 )
 def test_names_people_use_resolve(alias: str, slug: str) -> None:
@@ -76,6 +108,40 @@ def test_an_unknown_chip_is_told_with_the_nearest_names() -> None:
     with pytest.raises(InputError) as caught:
         load_chip("h10-sxm")
     assert "h100-sxm" in caught.value.problems[0].accepted
+
+
+@pytest.mark.parametrize("name", ["H100-64", "A100 120GB", "rtx 4090 48 GB"])
+def test_a_memory_size_that_is_not_the_chips_is_told_with_its_own(name: str) -> None:
+    with pytest.raises(InputError, match="GB; its size"):
+        load_chip(name)
+
+
+@pytest.mark.parametrize("name", ["", "NVIDIA", "80GB", "80", "nvidia hbm3", "GPU", " "])
+def test_a_name_that_tells_no_chip_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="not a shipped chip"):
+        load_chip(name)
+
+
+@given(st.sampled_from([chip.slug for chip in list_chips()]), st.sampled_from(["NVIDIA {}", "{} GPU", "  {}", "{}_"]), st.booleans())
+def test_the_makers_name_case_and_spaces_do_not_matter(slug: str, form: str, upper: bool) -> None:
+    name = form.format(slug.replace("-", " "))
+    assert load_chip(name.upper() if upper else name).slug == slug
+
+
+def test_cards_without_a_switch_serve_tensor_parallel_inside_their_host() -> None:
+    """Eight L40S run one model over PCIe, slowly; a second host is not part of the group."""
+    model = load_model("Qwen/Qwen3-32B")
+    for name in ("l40s", "rtx-pro-6000-server", "h100-pcie", "a10g"):
+        assert not check(model, Parallel(tp=8), load_chip(name))
+        assert [reason.rule for reason in check(model, Parallel(tp=16), load_chip(name))] == ["domain"]
+
+
+def test_a_chip_older_than_bf16_computes_in_fp16_and_says_so() -> None:
+    used, warning = compute_dtype(load_chip("t4"), "bf16")
+    assert used == "fp16"
+    assert warning is not None
+    assert "no bf16" in warning
+    assert compute_dtype(load_chip("v100"), "fp16") == ("fp16", None)
 
 
 def test_a_chip_without_fp8_computes_in_the_next_wider_format_and_says_so() -> None:
