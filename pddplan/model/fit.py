@@ -150,7 +150,7 @@ def smallest_document(model: ModelSpec, smallest: Smallest) -> dict[str, Any]:
 
 def fit_notes(model: ModelSpec, result: Waterfall, smallest: Smallest, chip: Chip | None) -> list[str]:
     found = []
-    preset = engine_preset(result.engine)
+    preset = engine_preset(result.engine).on(result.capacity)
     meaning = {
         "capacity": "of the GPU for weights, activations, framework and KV",
         "static": "of the GPU for weights and KV",

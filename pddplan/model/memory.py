@@ -8,7 +8,7 @@ free_gpu_memory_fraction of what is free after everything else is KV. generic: a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pddplan.errors import InputError, Problem
@@ -28,6 +28,8 @@ ACTIVATION_BYTES = 2.0
 DRIVER_BYTES = 0.47 * GIB
 """What the driver keeps of the memory a board reports: nvidia-smi prints 79.65 GiB on an H100 where CUDA reports 79.18."""
 TIGHT_SHARE = 0.05
+LARGE_BOARD_BYTES = 70 * GIB
+"""From here on vLLM schedules 1,024 sequences and 8,192 tokens a step by default, below it 256 and 2,048."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,13 @@ class EnginePreset:
     batch_tokens: int
     graphs_inside: bool
     source: str
+
+    def on(self, capacity_bytes: float) -> EnginePreset:
+        """The engine's defaults on a board of this size."""
+        if self.name != "vllm" or capacity_bytes >= LARGE_BOARD_BYTES:
+            return self
+        source = self.source.replace("of 80 GB and more", "under 70 GiB")
+        return replace(self, sampled_sequences=256, batch_tokens=2048, source=source)
 
 
 _PRESETS = (
@@ -155,7 +164,7 @@ def waterfall(
 
     With attention DP the requests are dealt out over the ranks, so the fullest rank holds ceil(concurrency / dp) of them.
     """
-    preset, own = engine_preset(engine), reserves or Reserves()
+    preset, own = engine_preset(engine).on(capacity_bytes), reserves or Reserves()
     fraction = preset.memory_fraction if own.memory_fraction is None else own.memory_fraction
     if not 0.0 < fraction <= 1.0:
         raise InputError(Problem("memory_fraction", f"{fraction:g}", "more than 0, at most 1", "0.9"))

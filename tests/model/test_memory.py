@@ -74,9 +74,32 @@ def test_deepseek_v3_in_its_own_fp8(chip, gpus, verdict):
         assert 1e9 < found.kv_pool < 3e9
 
 
-def test_deepseek_v3_on_eight_48_gb_gpus_is_short_by_a_stated_amount():
+def test_llama_8b_on_an_rtx_3090_holds_20k_tokens_by_default_and_not_29k_in_what_the_log_left():
+    """vllm#10517: 23.58 GiB visible; the log of a failing start shows 2.89 GiB for KV, of a working one 3.81."""
+    model, capacity = load_model("Llama-3.1-8B"), chip_bytes("RTX 3090")
+    assert capacity / GIB == pytest.approx(23.58, rel=0.005)
+    by_default = waterfall(model, capacity, Parallel(), context_tokens=20_000)
+    assert by_default.verdict == "fits"
+    assert by_default.kv_needed / GIB == pytest.approx(20_000 * 131_072 / GIB)
+    rest = 0.9 * capacity - by_default.weights - by_default.framework
+    for left, tokens, verdict in ((3.81, 20_000, "fits"), (2.89, 29_000, "no")):
+        own = Reserves(activation_bytes=rest - left * GIB)
+        found = waterfall(model, capacity, Parallel(), context_tokens=tokens, reserves=own)
+        assert found.kv_pool / GIB == pytest.approx(left)
+        assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(("capacity_gib", "sequences"), [(23.5, 256), (47.5, 256), (79.18, 1024)])
+def test_vllm_schedules_fewer_sequences_on_small_boards(capacity_gib, sequences):
+    preset = ENGINES["vllm"].on(capacity_gib * GIB)
+    assert preset.sampled_sequences == sequences
+    assert ("under 70 GiB" in preset.source) == (sequences == 256)
+
+
+def test_deepseek_v3_on_eight_a6000_is_short_by_a_stated_amount():
+    """DeepSeek-V3#855: 384 GB of memory for 671 GB of weights."""
     model = load_model("DeepSeek-V3")
-    found = waterfall(model, 48 * GIB, plain_parallel(model, 8))
+    found = waterfall(model, chip_bytes("A6000-48"), plain_parallel(model, 8))
     assert found.verdict == "no"
     assert found.shortfall == found.required - found.available > 30 * GIB
 
