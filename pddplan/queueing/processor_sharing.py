@@ -251,7 +251,7 @@ def _nodes(flow_rate: FloatArray, probability: FloatArray) -> tuple[FloatArray, 
         bins = np.minimum(((1.0 - left) * NODES).astype(int), NODES - 1)
         mass = np.bincount(bins, p, NODES)
         slow = np.bincount(bins, p / shared, NODES)
-        kept = mass > 0
+        kept = slow > 0
         rates.append(mass[kept] / slow[kept])
         weights.append(mass[kept])
     return np.concatenate(rates), np.concatenate(weights)
