@@ -1,7 +1,8 @@
 """What a replica count carries at most: necessary conditions, stage by stage, so that a program over them bounds every real plan.
 
 Each stage is taken alone, has the whole of every joint limit to itself, and meets the easiest demand that the relay thresholds
-in question can make. ``loose`` knows no queueing and costs nothing; ``tight`` asks the theory of queues.
+in question can make; its queueing is that of the whole model (pdd), with every later stage instantaneous. ``loose`` knows no
+queueing and costs nothing; ``least_count`` and ``capacities`` do.
 """
 
 from __future__ import annotations
@@ -15,16 +16,25 @@ from numpy.typing import NDArray
 
 from pddplan.optimize.candidates import Candidate, Candidates
 from pddplan.optimize.routes import Need, Route
-from pddplan.pdd.capacity import RoleDemand, StageBudget, demand_shares, pool_capacity
+from pddplan.pdd.capacity import RoleDemand, demand_shares
 from pddplan.pdd.context import Deployment, PlanContext
+from pddplan.pdd.decode_pool import decode_state
+from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.flows import transfer_of
-from pddplan.pdd.plan import LinkPlan, Pool, Settings
+from pddplan.pdd.laws import GRID
+from pddplan.pdd.plan import Decision, LinkPlan, Pool, Settings
+from pddplan.pdd.steady_state import spread_of
 from pddplan.scenario.sla import Sla, TailLimits
 from pddplan.stages.profiled import ProfiledStage, RateGrid
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
+
+
+GRID_ERROR = 0.005
+"""Latency laws live on a grid with cells of 0.4 %: a limit is met up to that."""
+BISECTIONS = 10
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,7 @@ class StageBounds:
     settings: Settings
     thresholds_s: tuple[float, ...]
     _demands: dict[tuple[str, str | None], tuple[RoleDemand, ...]] = field(default_factory=dict)
+    _loose: dict[tuple[str, Need], float] = field(default_factory=dict)
 
     def rows(self, need: Need, deployment: Deployment) -> BoolArray:
         """Mask of the rows of the mix that enter a P pool, shape (rows,)."""
@@ -87,6 +98,12 @@ class StageBounds:
 
     def loose(self, candidate: Candidate, need: Need) -> float:
         """Requests/s of one instance with no queueing at all; 0 where a request alone misses its limits."""
+        key = (candidate.name, need)
+        if key not in self._loose:
+            self._loose[key] = self._loose_rate(candidate, need)
+        return self._loose[key]
+
+    def _loose_rate(self, candidate: Candidate, need: Need) -> float:
         deployment = self.context.deployments[candidate.configuration.deployment]
         if candidate.role == "P":
             return self._loose_prefill(candidate, need, deployment)
@@ -97,25 +114,107 @@ class StageBounds:
             return math.inf
         return self._decode_rate(candidate, deployment, demand.md_context_tokens, demand.md_tokens / demand.md_rate, need)
 
-    def tight(self, candidate: Candidate, need: Need, counts: IntArray) -> FloatArray:
-        """Requests/s that each count of serving instances carries under queueing, shape of ``counts``."""
+    def carries(self, candidate: Candidate, need: Need, serving: int, rate_per_s: float) -> bool:
+        """Whether ``serving`` instances could carry ``rate_per_s`` if all other stages took no time."""
         deployment = self.context.deployments[candidate.configuration.deployment]
-        policy = deployment.policy
-        most = policy.utilisation_max
-        rows = self.rows(need, deployment) if candidate.role == "P" else None
-        demand = self._easiest(deployment, need) if candidate.role == "MD" else self._straight(deployment)
-        budgets = []
-        if candidate.role in ("P", "AGG"):
-            alone = self.context.prefill_rows(candidate.configuration, self.settings).latency_s
-            for limit in self.ttft_limits(deployment, rows):
-                used = limit.rows if rows is None else limit.rows & rows
-                budgets.append(StageBudget(limit.quantile, max(limit.seconds - float(np.min(alone[used])), 0.0), math.inf, most))
-        if candidate.role in ("MD", "AGG"):
-            budgets += [StageBudget(x.quantile, math.inf, x.seconds, most) for x in self.tpot_limits(deployment, need)]
-        budgets = _needed(budgets) or [StageBudget(0.5, math.inf, math.inf, most)]
-        share = None if rows is None else rows.astype(float)
-        tables = [pool_capacity(self.context, candidate.configuration, counts, self.settings, budget, demand, share) for budget in budgets]
-        return np.asarray(np.min(tables, axis=0))
+        if candidate.role == "AGG":
+            decision = Decision((Pool(candidate.configuration, serving),), (), self.settings)
+            evaluation = evaluate(self.context, decision, rate_per_s / deployment.mix.rate_per_s)
+            most = deployment.policy.utilisation_max if deployment.policy.queueing == "full" else math.inf
+            return evaluation.feasible and evaluation.pools[0].utilisation <= most
+        if candidate.role == "P":
+            return self._prefills(candidate, need, deployment, serving, rate_per_s)
+        return self._decodes(candidate, need, deployment, serving, rate_per_s)
+
+    def least_count(self, candidate: Candidate, need: Need, rate_per_s: float, most: int) -> int | None:
+        """Fewest serving instances that could carry ``rate_per_s``, found upwards from the loose bound; None when ``most`` cannot."""
+        each = self.loose(candidate, need)
+        if each <= 0:
+            return None
+        low = max(math.ceil(rate_per_s / each * (1 - 1e-9)), 1)
+        if low > most:
+            return None
+        if self.carries(candidate, need, low, rate_per_s):
+            return low
+        fails, step = low, 1
+        while not self.carries(candidate, need, passes := min(fails + step, most), rate_per_s):
+            if passes == most:
+                return None
+            fails, step = passes, 2 * step
+        while passes - fails > 1:
+            middle = (passes + fails) // 2
+            fails, passes = (fails, middle) if self.carries(candidate, need, middle, rate_per_s) else (middle, passes)
+        return passes
+
+    def capacities(self, candidate: Candidate, need: Need, most: int) -> FloatArray:
+        """Most requests/s of 1..most serving instances, shape (most,). Computed at doubling counts; between them an instance
+        counts for what it carries at the next, since pooling only helps.
+        """
+        sampled = sorted({min(1 << e, most) for e in range(most.bit_length() + 1)} - {0})
+        each = self.loose(candidate, need)
+        per_instance = []
+        for n in sampled:
+            low, high = 0.0, n * each
+            if self.carries(candidate, need, n, high * (1 - 1e-9)):
+                low = high
+            for _ in range(BISECTIONS if low < high else 0):
+                middle = 0.5 * (low + high)
+                low, high = (middle, high) if self.carries(candidate, need, n, middle) else (low, middle)
+            per_instance.append(high / n)
+        counts = np.arange(1, most + 1)
+        best = np.maximum.accumulate(per_instance)
+        return np.asarray(counts * best[np.searchsorted(sampled, counts)])
+
+    def _prefills(self, candidate: Candidate, need: Need, deployment: Deployment, serving: int, rate_per_s: float) -> bool:
+        mix, policy = deployment.mix, deployment.policy
+        rows = self.rows(need, deployment)
+        weight = mix.weight * rows
+        share = float(weight.sum())
+        if share <= 0:
+            return True
+        stage = self.context.prefill_rows(candidate.configuration, self.settings)
+        load = rate_per_s * float(weight @ stage.occupancy_s) / share / serving
+        if load > self._most(deployment) * (1 + 1e-9):
+            return False
+        if policy.queueing == "none":
+            return True
+        scv = 1.0 + share * (mix.arrival_scv - 1.0)
+        law = self.context.prefill_queue(candidate.configuration, self.settings, serving, rate_per_s, weight, scv)
+        for limit in self.ttft_limits(deployment, rows):
+            used = limit.rows & rows
+            left = limit.seconds * (1 + GRID_ERROR) - stage.latency_s[used]
+            bins, met = law.bin_of_row[used], np.zeros(left.shape)
+            for b, cdf in enumerate(law.cdfs):
+                met[bins == b] = np.interp(left[bins == b], GRID.seconds, cdf, left=0.0)
+            if float(mix.weight[used] @ met) < limit.quantile * float(mix.weight[used].sum()) * (1 - 1e-9):
+                return False
+        return True
+
+    def _decodes(self, candidate: Candidate, need: Need, deployment: Deployment, serving: int, rate_per_s: float) -> bool:
+        demand, policy, mix = self._easiest(deployment, need), deployment.policy, deployment.mix
+        if demand.md_rate <= 0 or demand.md_tokens <= 0:
+            return True
+        tables = self.context.decode_tables(candidate.configuration, self.settings)
+        resident = float(np.asarray(tables.stage.kv_resident_bytes(np.array([demand.md_context_tokens])))[0])
+        mean = mix.mean(mix.output_tokens)
+        state = decode_state(
+            tables.table(demand.md_context_tokens, resident),
+            serving,
+            rate_per_s,
+            demand.md_tokens / demand.md_rate,
+            spread=spread_of(policy.decode_dispatch),
+            token_scv=max(mix.mean(mix.output_tokens**2) / mean**2 - 1.0, 0.0),
+            queueing=policy.queueing == "full",
+        )
+        if state.utilisation > self._most(deployment) * (1 + 1e-9):
+            return False
+        order = np.argsort(state.token_s)
+        reached = np.cumsum(state.probability[order])
+        for limit in self.tpot_limits(deployment, need):
+            at = int(np.searchsorted(reached, limit.quantile * (1 - 1e-6)))
+            if state.token_s[order][min(at, order.size - 1)] > limit.seconds * (1 + GRID_ERROR):
+                return False
+        return True
 
     def rates(self, candidate: Candidate) -> RateGrid | None:
         """The grid of rates of an aggregated profile; None for any other instance."""
@@ -252,19 +351,6 @@ class StageBounds:
         choices = (self._straight(deployment), *(self._relayed(deployment, None) if need.rows == "relayed" else ()))
         least = min(choices, key=lambda demand: demand.md_tokens)
         return replace(least, handoffs=0.0, extend_tokens=0.0)
-
-
-def _needed(budgets: list[StageBudget]) -> list[StageBudget]:
-    """Budgets without those that another implies (no looser time at no lower quantile)."""
-    return [
-        b
-        for i, b in enumerate(budgets)
-        if not any(
-            o.quantile >= b.quantile and o.wait_s <= b.wait_s and o.token_s <= b.token_s and (o != b or j < i)
-            for j, o in enumerate(budgets)
-            if j != i
-        )
-    ]
 
 
 def _quantile(values: FloatArray, weight: FloatArray, q: float) -> float:

@@ -45,8 +45,10 @@ class Slot:
 
 @dataclass
 class Columns:
-    """Builds the programs of one choice of chunk size and P threshold, and remembers which tables are computed.
+    """Builds the programs of one choice of chunk size and P threshold, and remembers what queueing has said so far.
 
+    fixed_scale: exactly the demand is served, so that where one configuration carries it alone its least count says all.
+    least, tables: option -> least count, or capacity by serving count, of the options that a solution has used.
     scale_max: largest multiple of the demand that may be served. slots: option -> what it stands for, of the last program.
     """
 
@@ -54,10 +56,11 @@ class Columns:
     candidates: Candidates
     routes: tuple[Route, ...]
     bounds: StageBounds
+    fixed_scale: bool
     scale_max: float = 1.0
     slots: dict[str, Slot] = field(default_factory=dict)
-    tight: dict[str, FloatArray] = field(default_factory=dict)
-    derate: dict[str, float] = field(default_factory=dict)
+    least: dict[str, int | None] = field(default_factory=dict)
+    tables: dict[str, FloatArray] = field(default_factory=dict)
 
     def program(self, scale_min: float, scale_max: float) -> Program:
         """Routes as exclusive paths of one market per deployment, whose demand is served between the two scales."""
@@ -91,15 +94,21 @@ class Columns:
         )
 
     def tighten(self, options: Iterable[str]) -> bool:
-        """Compute the tables of those options that are still loose; whether there was any."""
-        loose = [name for name in options if name not in self.tight and self._has_table(self.slots[name])]
+        """Ask the theory of queues about those options that have only their loose bound; whether there was any."""
+        loose = [n for n in options if n not in self.least and n not in self.tables and self._queues(self.slots[n])]
+        alone = self.fixed_scale and self.context.scenario.search.configurations_per_role == 1
         for name in loose:
             candidate, need = self.slots[name].instance
-            most = self._serving_max(candidate, self._demand(candidate, need), self.bounds.loose(candidate, need))
-            self.tight[name] = self.bounds.tight(candidate, need, np.arange(1, most + 1))
+            demand = self._demand(candidate, need)
+            most = self._serving_max(candidate, demand, self.bounds.loose(candidate, need))
+            if alone:
+                self.least[name] = self.bounds.least_count(candidate, need, demand, most)
+            else:
+                self.tables[name] = self.bounds.capacities(candidate, need, most)
         return bool(loose)
 
-    def _has_table(self, slot: Slot) -> bool:
+    def _queues(self, slot: Slot) -> bool:
+        """Whether an option has more to it than its loose bound (a line, a relay pool and a measured rate have not)."""
         return slot.candidate is not None and slot.candidate.role != "RLD" and self.bounds.rates(slot.candidate) is None
 
     def _deployment(self, candidate: Candidate) -> Deployment:
@@ -157,10 +166,14 @@ class Columns:
         counts = candidate.counts(self._serving_max(candidate, self._demand(candidate, need), each) + candidate.spare)
         serving = counts - candidate.spare
         capacity = np.minimum(serving * each, 1e12)
-        if name in self.tight:
-            table = self.tight[name]
+        if name in self.tables:
+            table = self.tables[name]
             capacity = np.minimum(capacity, table[np.minimum(serving, table.size) - 1])
-        return self._priced(name, pool, dict.fromkeys(rows, 1.0), counts, capacity * self.derate.get(name, 1.0), candidate)
+        if name in self.least:
+            least = self.least[name]
+            enough = serving >= (COUNT_LIMIT + 1 if least is None else least)
+            counts, capacity = counts[enough], np.maximum(capacity[enough], self._demand(candidate, need))
+        return self._priced(name, pool, dict.fromkeys(rows, 1.0), counts, capacity, candidate)
 
     def _rated(self, slot: Slot, pool: str, loads: dict[str, float]) -> Option:
         """An aggregated profile: capacity in instance-seconds per second, each class with its seconds per request."""

@@ -146,28 +146,26 @@ def linear_runs(option: Option, tolerance: float, ends: frozenset[int]) -> list[
     """(first, last) column of each longest run of consecutive counts on which cost and uses are linear, and capacity is
     within ``tolerance`` of a line. ``ends``: counts at which a run must end.
     """
-    tables = [option.cost_usd_per_h, *option.uses.values()]
+    n = option.replicas.size
+    if n == 0:
+        return []
+    broken = np.diff(option.replicas) != 1
+    if ends:
+        broken |= np.isin(option.replicas[:-1], np.fromiter(ends, dtype=np.int64))
+    bent = np.zeros(max(n - 2, 0), dtype=bool)
+    for table in (option.cost_usd_per_h, *option.uses.values(), *(() if tolerance else (option.capacity,))):
+        bent |= np.abs(np.diff(table, 2)) > 1e-12 * max(1.0, float(np.max(np.abs(table))))
     runs, first = [], 0
-    for last in range(option.replicas.size):
-        grows = last > first and option.replicas[last] - option.replicas[last - 1] == 1
-        ended = last > first and int(option.replicas[last - 1]) in ends
-        if last > first and (ended or not grows or not _linear(option, tables, first, last, tolerance)):
+    for last in range(1, n):
+        bends = last - first >= 2 and (bent[last - 2] or (tolerance and not _near_line(option.capacity[first : last + 1], tolerance)))
+        if broken[last - 1] or bends:
             runs.append((first, last - 1))
             first = last
-    return [*runs, (first, option.replicas.size - 1)] if option.replicas.size else runs
+    return [*runs, (first, n - 1)]
 
 
-def _linear(option: Option, tables: list[FloatArray], first: int, last: int, tolerance: float) -> bool:
-    if last - first < 2:
-        return all(np.isfinite(table[first : last + 1]).all() for table in tables)
-    for table in tables:
-        run = table[first : last + 1]
-        chord = np.linspace(run[0], run[-1], run.size)
-        if np.any(np.abs(run - chord) > 1e-12 * max(1.0, float(np.max(np.abs(run))))):
-            return False
-    run = option.capacity[first : last + 1]
-    over = _overstated(run) - run
-    return bool(np.all(over <= np.maximum(tolerance, 1e-12) * run))
+def _near_line(run: FloatArray, tolerance: float) -> bool:
+    return bool(np.all(_overstated(run) - run <= tolerance * run))
 
 
 def _overstated(run: FloatArray) -> FloatArray:

@@ -127,7 +127,7 @@ class Search:
         self._thresholds = list(thresholds)
         for settings in outer_settings(self.context, self.routes):
             bounds = StageBounds(self.context, self.candidates, settings, thresholds)
-            self.works.append(Columns(self.context, self.candidates, self.routes, bounds))
+            self.works.append(Columns(self.context, self.candidates, self.routes, bounds, self.fixed_scale))
         promised = [(self._promise(columns), i) for i, columns in enumerate(self.works)]
         remaining = []
         for promise, i in sorted(promised, key=lambda item: (-item[0], item[1])):
