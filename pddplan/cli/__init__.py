@@ -119,8 +119,12 @@ def main() -> None:
 
 def run(args: list[str]) -> int:
     """Run the command line on ``args``; every failure ends as one line per problem on stderr and an exit code."""
+    import warnings
+
     from pddplan.errors import PddplanError
 
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # a library's remarks to programmers; what users must know stands in the result
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from pddplan.optimize.result import Binding, PlanResult, Rejection
 from pddplan.pdd.plan import Evaluation, Metrics, PoolResult
 from pddplan.report.json import relative
 from pddplan.report.money import money_lines
-from pddplan.report.numbers import duration, percent, signed_percent, significant
+from pddplan.report.numbers import duration, percent, significant
 from pddplan.scenario.schema import Scenario
 from pddplan.units import GBPS_BYTES_PER_S
 
@@ -34,7 +35,7 @@ def show_plan(console: Console, result: PlanResult, scenario: Scenario) -> None:
     for line in _lines(evaluation, money):
         _say(console, line)
     console.print(_latency(evaluation))
-    for text in _bindings(result.binding, money):
+    for text in _bindings(result.binding):
         _say(console, text)
     for text in _rejections(result.rejected):
         _say(console, text)
@@ -65,7 +66,7 @@ def show_comparison(console: Console, compared: Compared, money: str) -> None:
         values = [getattr(m, name) for m in metrics]
         changes = [relative(m, metrics[0]).get(name) for m in metrics]
         cells = [
-            form(value) if index == 0 or change is None else f"{form(value)} ({100 * change:+.1f} %)"
+            form(value) if index == 0 or change is None else f"{form(value)} ({_change(change)})"
             for index, (value, change) in enumerate(zip(values, changes, strict=True))
         ]
         table.add_row(label, *cells)
@@ -90,7 +91,11 @@ def _plain(value: float) -> str:
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:
-    console.print(text, style=style, markup=False, soft_wrap=False)
+    """One paragraph, wrapped with a hanging indent."""
+    body = text.lstrip("\n")
+    indent = " " * (len(body) - len(body.lstrip()) + 2)
+    lines = textwrap.wrap(body, console.width, subsequent_indent=indent, break_on_hyphens=False)
+    console.print("\n" * (len(text) - len(body)) + "\n".join(lines), style=style, markup=False, soft_wrap=True)
 
 
 def _fleet(evaluation: Evaluation, short: bool = False) -> str:
@@ -188,16 +193,24 @@ def _latency(evaluation: Evaluation) -> Table:
     return table
 
 
-def _bindings(bindings: Sequence[Binding], money: str) -> Iterator[str]:
+def _bindings(bindings: Sequence[Binding]) -> Iterator[str]:
     if bindings:
         yield "\nWhat binds"
     for binding in bindings:
         worth = ""
         if binding.worth is not None and binding.step:
-            share = f" ({signed_percent(binding.worth_share)})" if binding.worth_share is not None else ""
-            worth = f"; {binding.step} more is worth {significant(binding.worth)}{share}"
-        note = f" - {binding.note}" if binding.note else ""
+            share = f" ({_change(binding.worth_share)})" if binding.worth_share is not None else ""
+            worth = (
+                f"; {binding.step} more is worth {significant(binding.worth)}{share}"
+                if binding.worth
+                else f"; {binding.step} more gains nothing"
+            )
+        note = f"; {binding.note}" if binding.note else ""
         yield f"  {binding.constraint}: {significant(binding.value)} of {significant(binding.limit)} {binding.unit}{worth}{note}"
+
+
+def _change(share: float) -> str:
+    return f"{100 * share:+.1f} %".replace("-0.0", "0.0").replace("+0.0", "0.0")
 
 
 def _rejections(rejections: Sequence[Rejection]) -> Iterator[str]:
@@ -225,7 +238,7 @@ def _baselines(result: PlanResult, money: str) -> Table:
             table.add_row(label, "no plan", baseline.reason)
             continue
         metrics = baseline.evaluation.metrics
-        gain = signed_percent(mine.bcr / metrics.bcr - 1) if metrics.bcr else ""
+        gain = _change(mine.bcr / metrics.bcr - 1) if metrics.bcr else ""
         table.add_row(label, *_baseline_cells(metrics), gain, duration(metrics.ttft_p99_s))
     return table
 
