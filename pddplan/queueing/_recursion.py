@@ -5,14 +5,15 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from pddplan.compiled import compiled
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-@njit(cache=True)
+@compiled
 def central_waits(gaps: FloatArray, services: FloatArray, servers: int) -> FloatArray:
     """Waits in one first-come-first-served queue (Kiefer and Wolfowitz 1955), on a heap of the servers' free times."""
     free = [0.0 for _ in range(servers)]
@@ -26,7 +27,7 @@ def central_waits(gaps: FloatArray, services: FloatArray, servers: int) -> Float
     return waits
 
 
-@njit(cache=True)
+@compiled
 def assigned_waits(gaps: FloatArray, services: FloatArray, server_of: IntArray, servers: int) -> FloatArray:
     """Waits when customer i must use server ``server_of[i]`` (Lindley 1952 per server)."""
     free = np.zeros(servers)
@@ -41,7 +42,7 @@ def assigned_waits(gaps: FloatArray, services: FloatArray, server_of: IntArray, 
     return waits
 
 
-@njit(cache=True)
+@compiled
 def shortest_queue_waits(gaps: FloatArray, services: FloatArray, ties: FloatArray, servers: int) -> FloatArray:
     """Waits when each customer joins the shortest queue (ties at random by ``ties`` in [0, 1)), served in order."""
     free = np.zeros(servers)
@@ -75,7 +76,7 @@ def shortest_queue_waits(gaps: FloatArray, services: FloatArray, ties: FloatArra
     return waits
 
 
-@njit(cache=True)
+@compiled
 def shared_times(gaps: FloatArray, sizes: FloatArray, rate_of: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Waits for a place and times in service when n customers in service each proceed at ``rate_of[n]``.
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
+from numpy.typing import NDArray
+
+from pddplan.compiled import compiled
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 _SHIFT = 10  # stamps per Fenwick leaf, as a power of two
-_SPAN = 1 << _SHIFT
 
 
-@numba.njit(cache=True)
-def _add(tree, leaf, delta):  # type: ignore[no-untyped-def]
+@compiled
+def _add(tree: IntArray, leaf: int, delta: int) -> None:
     i = leaf + 1
     while i < tree.size:
         tree[i] += delta
         i += i & -i
 
 
-@numba.njit(cache=True)
-def _live_before(tree, live, stamp):  # type: ignore[no-untyped-def]
+@compiled
+def _live_before(tree: IntArray, live: NDArray[np.uint8], stamp: int) -> int:
     i = stamp >> _SHIFT
     total = 0
     for s in range(i << _SHIFT, stamp):
@@ -31,8 +36,21 @@ def _live_before(tree, live, stamp):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True)
-def stack_pass(first, count, offset, lookup_end, length, block_tokens, enters, time, ttl, capacities, distinct, touches):  # type: ignore[no-untyped-def]
+@compiled
+def stack_pass(
+    first: IntArray,
+    count: IntArray,
+    offset: IntArray,
+    lookup_end: IntArray,
+    length: IntArray,
+    block_tokens: int,
+    enters: BoolArray,
+    time: FloatArray,
+    ttl: float,
+    capacities: IntArray,
+    distinct: int,
+    touches: int,
+) -> tuple[FloatArray, IntArray]:
     """Mattson's stack distances in one pass (Mattson et al., IBM Syst. J. 9 (1970) 78) with leading-run hits.
 
     The distance of a block is the number of distinct blocks touched since its last touch, itself included. A block at
@@ -118,8 +136,20 @@ def stack_pass(first, count, offset, lookup_end, length, block_tokens, enters, t
     return by_distance, leading
 
 
-@numba.njit(cache=True)
-def idle_pass(first, count, offset, lookup_end, length, block_tokens, enters, time, ttls, distinct, edges):  # type: ignore[no-untyped-def]
+@compiled
+def idle_pass(
+    first: IntArray,
+    count: IntArray,
+    offset: IntArray,
+    lookup_end: IntArray,
+    length: IntArray,
+    block_tokens: int,
+    enters: BoolArray,
+    time: FloatArray,
+    ttls: FloatArray,
+    distinct: int,
+    edges: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray, int, IntArray]:
     """Idle times in one pass, for caches that keep a block for a time since its last touch.
 
     edges: rising idle times, shape (bins,). Returns hit tokens by bin of the longest idle time in the leading run, shape
@@ -177,8 +207,10 @@ def idle_pass(first, count, offset, lookup_end, length, block_tokens, enters, ti
     return by_idle, reuses, idle_sum, touches, leading
 
 
-@numba.njit(cache=True)
-def find_parents(first, count, offset, length, output, block_tokens, distinct):  # type: ignore[no-untyped-def]
+@compiled
+def find_parents(
+    first: IntArray, count: IntArray, offset: IntArray, length: IntArray, output: IntArray, block_tokens: int, distinct: int
+) -> IntArray:
     """For each request the earlier one whose prompt and answer it seems to continue, or -1; shape (requests,).
 
     The parent of a request is the latest one whose last whole block lies deepest in its prompt, provided that this block
@@ -209,8 +241,10 @@ def find_parents(first, count, offset, length, output, block_tokens, distinct): 
     return parent
 
 
-@numba.njit(cache=True)
-def with_answers(first, count, offset, whole, answer_blocks, child, distinct):  # type: ignore[no-untyped-def]
+@compiled
+def with_answers(
+    first: IntArray, count: IntArray, offset: IntArray, whole: IntArray, answer_blocks: IntArray, child: IntArray, distinct: int
+) -> tuple[IntArray, IntArray, IntArray, int]:
     """Runs of each request with its answer's blocks appended: the child's ids at those places, then ids of their own.
 
     Returns first, count, offset as in BlockRuns and the number of distinct ids.
