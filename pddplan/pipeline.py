@@ -16,6 +16,7 @@ from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate as evaluate_decision
 from pddplan.pdd.fixed_plan import fixed_decision
+from pddplan.pdd.money import money
 from pddplan.pdd.plan import Decision
 from pddplan.scenario.schema import Scenario
 
@@ -50,6 +51,7 @@ def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
         pd_ratio=pd_ratio(context, best.evaluation),
         search=search.log(),
         purchase=purchase_terms(context, best),
+        money=money(context, best.evaluation),
         served_share=best.scale,
     )
 
@@ -72,4 +74,5 @@ def evaluate_plan(scenario: Scenario, decision: Decision, context: PlanContext |
         objective=objective_of(scenario.objective, evaluation),
         evaluation=evaluation,
         pd_ratio=pd_ratio(context, evaluation),
+        money=money(context, evaluation),
     )

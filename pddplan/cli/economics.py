@@ -97,12 +97,12 @@ def savings(
 
     Example: pddplan savings pdd-reference
     """
-    from pddplan import api
+    from pddplan.pipeline import plan
     from pddplan.report.savings import savings_document, savings_lines, savings_page
     from pddplan.studies.savings import savings as study_savings
 
     read = read_scenario(scenario, set_, price_source)
-    study = study_savings(read, api.optimize, draft_tokens)
+    study = study_savings(read, plan, draft_tokens)
     if json_ is not None:
         write_json(savings_document(study), json_, force)
     if report is not None:

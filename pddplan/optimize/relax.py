@@ -66,7 +66,8 @@ def with_slas(context: PlanContext, change: Any) -> PlanContext:
 def scaled(sla: Sla, kind: str, factor: float) -> Sla:
     """The SLA with every limit of one latency multiplied."""
     target: TailLimits = getattr(sla, kind)
-    values = {name: value * factor for name, value in target.model_dump().items() if value is not None}
+    given = {name: getattr(target, name) for name in type(target).model_fields}
+    values = {name: value * factor for name, value in given.items() if value is not None}
     return sla.model_copy(update={kind: target.model_copy(update=values)})
 
 

@@ -16,7 +16,8 @@ from pddplan.pdd.plan import Decision, Evaluation, Pool
 from pddplan.scenario.load import override
 from pddplan.scenario.schema import Scenario
 
-Planner = Callable[[Scenario], PlanResult]
+Planner = Callable[[Scenario, bool], PlanResult]
+"""``pipeline.plan``: a scenario, and whether its baselines are wanted."""
 LARGEST_FACTOR = 64
 """A fixed-ratio plan is tried up to this multiple of the free plan's larger pool."""
 
@@ -55,11 +56,11 @@ def savings(scenario: Scenario, planner: Planner, draft_tokens: int = 1) -> Savi
     """
     notes: list[str] = []
     plain = without_speculation(scenario)
-    cold_plan, cold_reason = _planned(planner, without_hits(plain))
-    warm_plan, warm_reason = _planned(planner, plain)
+    cold_plan, cold_reason = _planned(planner, without_hits(plain), True)
+    warm_plan, warm_reason = _planned(planner, plain, True)
     fast, note = with_speculation(scenario, draft_tokens)
     notes += [note] if note else []
-    fast_plan, fast_reason = _planned(planner, fast) if fast is not None else (None, note)
+    fast_plan, fast_reason = _planned(planner, fast, False) if fast is not None else (None, note)
 
     cold_split = _baseline(cold_plan, "one_room_one_chip", cold_reason)
     levels = [
@@ -86,9 +87,9 @@ def _cost(evaluation: Evaluation | None) -> float:
     return float("nan") if evaluation is None else evaluation.metrics.usd_per_million_output_tokens
 
 
-def _planned(planner: Planner, scenario: Scenario) -> tuple[PlanResult | None, str]:
+def _planned(planner: Planner, scenario: Scenario, baselines: bool) -> tuple[PlanResult | None, str]:
     try:
-        return planner(scenario), ""
+        return planner(scenario, baselines), ""
     except InfeasibleError as error:
         return None, f"{error.constraint}: {error.detail}"
 

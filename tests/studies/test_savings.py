@@ -43,7 +43,7 @@ def pool(role: Role, profile: int, instances: int) -> Pool:
     )
 
 
-def planned(scenario: Scenario) -> PlanResult:
+def planned(scenario: Scenario, explain: bool) -> PlanResult:
     """Instances of each role at 60 % load; one room is all there is."""
     context = PlanContext.from_scenario(scenario)
     mix = context.deployments["main"].mix
@@ -138,7 +138,7 @@ def test_a_model_nobody_measured_has_no_speculation_rung(scenario: Scenario) -> 
 
 
 def test_no_plan_at_all_is_infeasible(scenario: Scenario) -> None:
-    def never(_: Scenario) -> PlanResult:
+    def never(_: Scenario, explain: bool) -> PlanResult:
         raise InfeasibleError("memory", "nothing fits")
 
     with pytest.raises(InfeasibleError, match="nothing fits"):
