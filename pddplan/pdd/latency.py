@@ -20,7 +20,7 @@ from pddplan.pdd.steady_state import SteadyState
 
 FloatArray = NDArray[np.float64]
 
-CELLS = 3000
+CELLS = 1000
 
 
 @dataclass(frozen=True)

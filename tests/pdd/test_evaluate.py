@@ -285,3 +285,37 @@ class TestAlways:
         two = evaluate(context(spread_mix(8.0), fast, changes=link), decision).metrics
         for name in ("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "tpot_mean_s", "e2e_p50_s", "stall_p99_s"):
             assert getattr(two, name) == pytest.approx(getattr(one, name) / 2, rel=0.01), name
+
+
+class TestBrief:
+    @pytest.mark.parametrize("decision", [two_rooms(threshold_s=0.5), one_room(), aggregated(), two_rooms(circuits=0)])
+    def test_it_says_the_same_of_what_a_search_asks(self, decision):
+        made = context(spread_mix())
+        whole, brief = evaluate(made, decision), evaluate(made, decision, brief=True)
+        assert (brief.stable, brief.violations) == (whole.stable, whole.violations)
+        for name in ("goodput_rps", "cost_usd_per_h", "bcr", "ttft_p99_s", "tpot_p99_s"):
+            assert getattr(brief.metrics, name) == getattr(whole.metrics, name)
+        assert math.isnan(brief.metrics.e2e_p99_s)
+
+    def test_an_sla_on_the_whole_answer_keeps_its_law(self):
+        made = context(spread_mix(), changes={"workload.classes.agent.sla.e2e": "{p99: 1 s}"})
+        assert any("e2e.p99" in v.constraint for v in evaluate(made, one_room(), brief=True).violations)
+
+
+class TestTasks:
+    def test_a_task_is_its_turns_one_after_another(self):
+        requests = replace(spread_mix(), turns_per_task=(10.0,))
+        found = evaluate(context(requests), one_room()).metrics
+        assert found.task_p50_s == pytest.approx(10 * found.e2e_p50_s, rel=0.05)
+        assert found.task_p50_s < found.task_p99_s < 10 * found.e2e_p99_s
+
+    def test_turns_that_vary_spread_the_task(self):
+        fixed = replace(spread_mix(), turns_per_task=(10.0,))
+        varied = replace(fixed, task_turns=(np.array([1.0, 5.0, 24.0]),))
+        one, many = evaluate(context(fixed), one_room()).metrics, evaluate(context(varied), one_room()).metrics
+        assert many.task_p99_s > 2 * one.task_p99_s
+
+    def test_a_ceiling_on_the_task_is_held(self):
+        requests = replace(spread_mix(), turns_per_task=(10.0,))
+        made = context(requests, changes={"workload.classes.agent.sla.task": "{p90: 10 s}"})
+        assert any("task.p90" in v.constraint for v in evaluate(made, one_room(), brief=True).violations)
