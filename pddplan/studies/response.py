@@ -14,6 +14,7 @@ import numpy as np
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision, Evaluation
+from pddplan.studies.bandwidth import at_hit_rate, hit_rate_of
 
 Driver = Literal["rate", "hit_rate", "output_tokens"]
 DRIVERS: tuple[Driver, ...] = ("rate", "hit_rate", "output_tokens")
@@ -29,12 +30,6 @@ class Response:
     evaluations: tuple[Evaluation, ...]
 
 
-def mean_hit_rate(deployment: Deployment) -> float:
-    """Token-weighted share of input that P holds: 1 - E[u] / E[L]."""
-    mix = deployment.mix
-    return 1.0 - mix.mean(mix.uncached_tokens) / mix.mean(mix.input_tokens)
-
-
 def with_traffic(context: PlanContext, *, uncached_scale: float = 1.0, output_scale: float = 1.0) -> PlanContext:
     """The same scenario with every request's uncached and MD-missing tokens, and its output, scaled (kept within "
     "its length, output at least 1)."""
@@ -46,26 +41,13 @@ def with_traffic(context: PlanContext, *, uncached_scale: float = 1.0, output_sc
         output = np.maximum(mix.output_tokens * output_scale, 1.0)
         return replace(deployment, mix=replace(mix, uncached_tokens=uncached, md_missing_tokens=missing, output_tokens=output))
 
-    deployments = {name: scaled(deployment) for name, deployment in context.deployments.items()}
-    return replace(context, deployments=deployments, _rows={}, _waits={})
+    return context.with_deployments({name: scaled(deployment) for name, deployment in context.deployments.items()})
 
 
 def with_hit_rate(context: PlanContext, hit_rate: float) -> PlanContext:
-    """The same scenario at another token-weighted hit rate: uncached tokens of every request scaled alike.
-
-    Requests that would exceed their whole input are held there, so the scale is found by bisection on the mean.
-    """
-    deployment = next(iter(context.deployments.values()))
-    mix = deployment.mix
-    wanted = (1.0 - hit_rate) * mix.mean(mix.input_tokens)
-    low, high = 0.0, 1.0
-    while mix.mean(np.minimum(mix.uncached_tokens * high, mix.input_tokens)) < wanted and high < 1e12:
-        high *= 2.0
-    for _ in range(80):
-        middle = 0.5 * (low + high)
-        reached = mix.mean(np.minimum(mix.uncached_tokens * middle, mix.input_tokens))
-        low, high = (middle, high) if reached < wanted else (low, middle)
-    return with_traffic(context, uncached_scale=high)
+    """The same scenario with its first deployment at another token-weighted hit rate: uncached tokens of every request scaled alike."""
+    name, deployment = next(iter(context.deployments.items()))
+    return context.with_deployments({**context.deployments, name: replace(deployment, mix=at_hit_rate(deployment.mix, hit_rate))})
 
 
 def responses(context: PlanContext, decision: Decision, grids: Mapping[Driver, Sequence[float]] | None = None) -> dict[Driver, Response]:
@@ -76,7 +58,7 @@ def responses(context: PlanContext, decision: Decision, grids: Mapping[Driver, S
     deployment = next(iter(context.deployments.values()))
     base = {
         "rate": context.rate_per_s,
-        "hit_rate": mean_hit_rate(deployment),
+        "hit_rate": hit_rate_of(deployment.mix),
         "output_tokens": deployment.mix.mean(deployment.mix.output_tokens),
     }
     chosen = grids or default_grids(base)

@@ -7,7 +7,7 @@ import math
 from pddplan.report.formula import Live
 from pddplan.report.sheets.source import Counts, Inputs, WorkbookSource, link_key, pool_key, pool_name
 from pddplan.report.workbook import Book, Limits
-from pddplan.studies.response import mean_hit_rate
+from pddplan.studies.bandwidth import hit_rate_of
 from pddplan.units import GBPS_BYTES_PER_S, HOURS_PER_MONTH
 
 
@@ -43,7 +43,7 @@ def inputs_sheet(book: Book, source: WorkbookSource) -> Inputs:
     hit = sheet.input(
         "hit_rate",
         "Prefix hit rate",
-        mean_hit_rate(deployment),
+        hit_rate_of(mix),
         "fraction",
         "Token-weighted; a change scales the uncached tokens of every request alike.",
         "0.0000",
