@@ -1,7 +1,8 @@
 """Decode in the replay: instances that step all their requests together, with a memory limit and a queue for places in front.
 
 Every step is simulated, but events happen only where something changes: a run of equal steps is one event, cut at the next step
-boundary when somebody comes or leaves. Extend passes of handed-over requests run between steps and hold them up.
+boundary when somebody comes or leaves. Extend passes of handed-over requests (and prefill passes of a colocated P) run between steps and
+hold them up, at most one between two steps.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ class Job:
 
 @dataclass(eq=False)
 class _Extend:
-    job: Job
     seconds: float
     done: simpy.Event
 
@@ -60,6 +60,7 @@ class DecodeInstance:
         self.serial = 0
         self.joining: list[Job] = []
         self.extends: deque[_Extend] = deque()
+        self.owes_step = False
         self.leaving: list[Job] = []
         self.version = 0
         self.run_start = 0.0
@@ -100,7 +101,11 @@ class DecodeInstance:
     def extend(self, job: Job, tokens: float) -> simpy.Event:
         """Recompute the KV of ``tokens`` handed-over ids between two steps; the event succeeds at its end."""
         assert self.times.extend is not None
-        entry = _Extend(job, self.times.extend(max(tokens, 1.0), job.context_tokens), self.env.event())
+        return self.block(self.times.extend(max(tokens, 1.0), job.context_tokens))
+
+    def block(self, seconds: float) -> simpy.Event:
+        """Take the instance for ``seconds`` between two steps; the event succeeds when they are over."""
+        entry = _Extend(seconds, self.env.event())
         self.extends.append(entry)
         self._cut()
         return entry.done
@@ -200,9 +205,10 @@ class DecodeInstance:
         """Start an extend, or a run of steps; idle when there is neither."""
         if self.busy:
             return
-        if self.extends:
+        if self.extends and not (self.owes_step and (self.active or self.joining)):
             self._run_extend(self.extends.popleft())
             return
+        self.owes_step = False
         for job in self.joining:
             steps = max(math.ceil(job.tokens / self.times.tokens_per_step - 1e-9), 1)
             job.running, job.joined_step = True, self.steps
@@ -222,7 +228,7 @@ class DecodeInstance:
         while self.heap and not self.heap[0][2].running:
             heapq.heappop(self.heap)
         most = max(RUN_STEPS_LEAST, int(RUN_CONTEXT_GROWTH * mean / self.times.tokens_per_step))
-        count = min(self.heap[0][0] - self.steps, most)
+        count = 1 if self.extends else min(self.heap[0][0] - self.steps, most)
         self.busy, self.run_start, self.run_step_s, self.last_step_s = True, self.env.now, step, step
         self._arm(self.env.now + count * step)
 
@@ -232,7 +238,7 @@ class DecodeInstance:
         self.version += 1
 
         def end(_: Any) -> None:
-            self.busy = False
+            self.busy, self.owes_step = False, True
             self.gaps.append((self.env.now, entry.seconds + self.last_step_s))
             entry.done.succeed()
             # the handed-over request joins before the next step starts
@@ -252,12 +258,12 @@ class DecodePool:
         self.instances = [DecodeInstance(env, times, shared if dispatch == "central" else deque()) for _ in range(instances)]
         self.turn = 0
 
-    def enter(self, context_tokens: float, memory_bytes: float, session: int = -1) -> Job:
-        """Queue a request for a place; one that can never fit waits for ever."""
+    def enter(self, context_tokens: float, memory_bytes: float, session: int = -1, at: DecodeInstance | None = None) -> Job:
+        """Queue a request for a place (on instance ``at`` when given); one that can never fit waits for ever."""
         job = Job(context_tokens, memory_bytes, self.env.event(), self.env.event())
         if self.times.places < 1 or memory_bytes > self.times.memory_bytes or not self.instances:
             return job
-        instance = self._pick(job, session)
+        instance = at or self._pick(job, session)
         instance.queue.append(job)
         instance.admit()
         return job

@@ -12,18 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 import simpy
 
-from pddplan.simulate.decode_pool import spread
+from pddplan.simulate.decode_pool import DecodeInstance, spread
 from pddplan.simulate.stage_tables import PrefillTimes
 
 
 @dataclass(eq=False)
 class Prefill:
-    """A request's prefill. started: succeeds when its first pass starts; done: when its last ends."""
+    """A request's prefill. started: succeeds when its first pass starts; done: when its last ends. instance: the one that runs it."""
 
     request: int
     left_tokens: float
     started: simpy.Event
     done: simpy.Event
+    instance: PrefillInstance | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def finish_pass(queue: deque[Prefill], run: Pass) -> list[Prefill]:
 
 
 class PrefillInstance:
-    """One instance: a SimPy process that runs passes while there is work."""
+    """One instance: a SimPy process that runs passes while there is work. beside: relay decode on the same instance, if colocated."""
 
     def __init__(self, env: simpy.Environment, times: PrefillTimes, queue: deque[Prefill]) -> None:
         self.env, self.times, self.queue = env, times, queue
@@ -75,6 +76,7 @@ class PrefillInstance:
         self.wake = env.event()
         self.busy_s = 0.0
         self.idle = True
+        self.beside: DecodeInstance | None = None
         env.process(self._run())
 
     @property
@@ -94,6 +96,7 @@ class PrefillInstance:
                 return
             prefill = self.queue.popleft()
             self.own.append(prefill)
+            prefill.instance = self
             prefill.started.succeed()
             room -= min(prefill.left_tokens, self.times.chunk_tokens)
 
@@ -105,7 +108,7 @@ class PrefillInstance:
                 yield self.wake
                 continue
             run = next_pass(self.own, self.times)
-            yield self.env.timeout(run.seconds)
+            yield self.env.timeout(run.seconds) if self.beside is None else self.beside.block(run.seconds)
             self.busy_s += run.seconds
             for prefill in finish_pass(self.own, run):
                 prefill.done.succeed()

@@ -17,6 +17,7 @@ from pddplan.pdd.flows import rdma_s, transfer_of
 from pddplan.pdd.handoff import SHIP_KV_COPY_S_PER_BYTE
 from pddplan.pdd.md_cache import cache_bytes_per_instance
 from pddplan.pdd.plan import Decision, LinkPlan, Pool
+from pddplan.pdd.sharing import row_shares
 from pddplan.simulate.aggregated_pool import AggregatedPool
 from pddplan.simulate.decode_pool import DecodeInstance, DecodePool, Job
 from pddplan.simulate.line import SharedLine, Transfer
@@ -75,6 +76,7 @@ class Replay:
         self.rng = np.random.default_rng(seed)
         self.lines: dict[str, SharedLine] = {}
         self.pools: dict[int, PrefillPool | DecodePool | AggregatedPool] = {}
+        self.colocated: dict[int, DecodePool] = {}  # relay decode on the instances of a P pool
         self.services = [_Service(self, context.deployments[name], stream) for name, stream in arrivals.items()]
 
     def line(self, link: LinkPlan) -> SharedLine:
@@ -133,6 +135,7 @@ class _Service:
         self.next_turn = {int(before): int(i) for i, before in enumerate(arrivals.follows) if before >= 0}
         self.md_holds: dict[int, float] = {}
         self.early: dict[int, Transfer] = {}
+        self.prefilled_at: dict[int, DecodeInstance] = {}
         self._build()
 
     def _indices(self, role: str) -> list[int]:
@@ -145,9 +148,8 @@ class _Service:
     def _build(self) -> None:
         pools = self.replay.decision.pools
         self.p, self.rld, self.md, self.agg = (self._indices(role) for role in ("P", "RLD", "MD", "AGG"))
-        shares = self.replay.decision.agg_row_shares
-        order = [i for i, pool in enumerate(pools) if pool.configuration.role == "AGG"]
-        self.agg_share = None if shares is None else np.array([shares[order.index(i)] for i in self.agg])
+        taken = row_shares(self.context, self.replay.decision, self.deployment)
+        self.agg_share = np.array([taken[i] for i in self.agg])
         self.resident: dict[int, FloatArray] = {}
         for i in self.p:
             self.replay.pools[i] = PrefillPool(self.env, self._prefill_times(i), pools[i].instances, self.policy.dispatch, self.rng)
@@ -187,7 +189,8 @@ class _Service:
         role = self.replay.decision.pools[pool].configuration.role
         chosen = self.replay.decision.pools[pool]
         cache = cache_bytes_per_instance(self.context, self.replay.decision, chosen) if role == "MD" else 0.0
-        extends = role == "MD" and bool(self.rld) and self.settings.handoff != "ship-kv" and self.settings.relay_threshold_s is not None
+        relays = bool(self.rld) or self.policy.rld == "colocated"
+        extends = role == "MD" and relays and self.settings.handoff != "ship-kv" and self.settings.relay_threshold_s is not None
         contexts = np.concatenate([self.input, self.input + self.output])
         return DecodeTimes.of(stage, contexts, middle, cache, extends)
 
@@ -207,6 +210,9 @@ class _Service:
             link = next((link for link in self.replay.decision.links if link.name == spec.name), None)
             link = link or LinkPlan(spec.name, here, there, 0, spec.circuit_bytes_per_s)
             relays = [i for i in self.rld if pools[i].configuration.site == here]
+            if self.policy.rld == "colocated" and not relays:
+                self._colocate(p)
+                relays = [p]
             ways[md] = _Way(self.replay.line(link), spec.rtt_s, relays, kv, pools[p], pools[md])
         return ways
 
@@ -254,6 +260,8 @@ class _Service:
             else None
         )
         yield prefill.done
+        if prefill.instance is not None and prefill.instance.beside is not None:
+            self.prefilled_at[i] = prefill.instance.beside
         yield self.env.timeout(pool.times.handling_s + self.policy.fixed_ttft)
         if way.line is None:
             hop = float(rdma_s(self.context, way.source, way.target, np.array([size]))[0])
@@ -323,11 +331,12 @@ class _Service:
     def _on_relay(self, i: int, way: _Way, md: int, session: int, transfer: Transfer | None, arrived: simpy.Event) -> Steps:
         assert way.relays
         which = self._choose(way.relays)
-        pool = self.replay.pools[which]
-        assert isinstance(pool, DecodePool)
-        whole = float(way.kv.transfer_bytes(np.array([self.input[i]]), np.array([self.input[i]]))[0])
-        yield self.env.timeout(float(rdma_s(self.context, way.source, self.replay.decision.pools[which], np.array([whole]))[0]))
-        job = pool.enter(self.input[i], float(self.resident[which][i]), session)
+        pool = self._relay_pool(which)
+        if pool is self.replay.colocated.get(which):
+            job = pool.enter(self.input[i], float(self.resident[which][i]), session, self.prefilled_at[i])
+        else:
+            yield self.env.timeout(self._hop_s(i, way, which))
+            job = pool.enter(self.input[i], float(self.resident[which][i]), session)
         yield job.placed | arrived
         if not job.placed.triggered:
             pool.withdraw(job)
@@ -348,6 +357,27 @@ class _Service:
         self._now_on_md(session)
         yield from self._hand_over(i, way, md, which, job, instance)
 
+    def _relay_pool(self, which: int) -> DecodePool:
+        pool = self.replay.colocated.get(which) or self.replay.pools[which]
+        assert isinstance(pool, DecodePool)
+        return pool
+
+    def _hop_s(self, i: int, way: _Way, which: int) -> float:
+        """RDMA of the whole context from P to RLD."""
+        whole = np.asarray(way.kv.transfer_bytes(self.input[i : i + 1], self.input[i : i + 1]), dtype=float)
+        return float(rdma_s(self.context, way.source, self.replay.decision.pools[which], whole)[0])
+
+    def _colocate(self, p: int) -> None:
+        """Relay decode on the instances of a P pool: prefill passes and decode steps take turns."""
+        prefill = self.replay.pools[p]
+        assert isinstance(prefill, PrefillPool)
+        if p in self.replay.colocated:
+            return
+        relay = DecodePool(self.env, self._decode_times(p), len(prefill.instances), self.policy.decode_dispatch, self.rng)
+        for instance, beside in zip(prefill.instances, relay.instances, strict=True):
+            instance.beside = beside
+        self.replay.colocated[p] = relay
+
     def _ended_on_relay(self, i: int, session: int, job: Job, instance: DecodeInstance) -> None:
         self.pipeline[i] = PIPELINES.index("P-RLD" if self.policy.relayed_end == "rld" else "local")
         self.first[i], self.last[i] = job.first_s, job.last_s
@@ -363,9 +393,8 @@ class _Service:
     def _hand_over(self, i: int, way: _Way, md: int, which: int, job: Job, instance: DecodeInstance) -> Steps:
         """RLD has streamed while the transfer ran; now MD takes over."""
         self.pipeline[i] = PIPELINES.index("P-RLD-MD")
-        pool, relay = self.replay.pools[md], self.replay.pools[which]
+        pool, relay = self.replay.pools[md], self._relay_pool(which)
         assert isinstance(pool, DecodePool)
-        assert isinstance(relay, DecodePool)
         mode = self.settings.handoff
         if mode == "auto":
             mode = "catch-up" if relay.occupied_share() < self.policy.handoff_below else "one-shot"
@@ -457,15 +486,15 @@ class _Service:
         self.spans[i].append((served.instance, served.first_s, self.env.now))
 
     def _choose_agg(self, i: int) -> int | None:
-        """An AGG pool, or None for the way over P and MD: as the plan shares the mix's rows out, else by size."""
+        """An AGG pool, or None for the way over P and MD: as the plan shares its rows out, a stream not drawn from rows by their mean."""
         if not self.agg:
             return None
         row = int(self.arrivals.row[i])
-        if self.agg_share is None or row < 0:
-            return self._choose(self.agg)
-        reached = np.cumsum(self.agg_share[:, row])
-        which = int(np.searchsorted(reached, self.rng.random() * max(float(reached[-1]), 1.0 if self.p else 0.0)))
-        return self.agg[which] if which < len(self.agg) else None
+        shares = self.agg_share[:, row] if row >= 0 else self.agg_share @ self.deployment.mix.weight
+        if not (self.p and self.md):
+            shares = shares / shares.sum()
+        which = int(np.searchsorted(np.cumsum(shares), self.rng.random()))
+        return self.agg[which] if which < len(self.agg) else (None if self.p and self.md else self.agg[-1])
 
     def _choose(self, pools: list[int]) -> int:
         """A pool at random, by its instances."""

@@ -138,3 +138,15 @@ def test_a_pool_known_by_rate_alone_cannot_be_replayed() -> None:
     decision = fixed_decision(context)
     with pytest.raises(InputError, match="rate alone"):
         run(context, decision, 100)
+
+
+def test_relay_on_the_prefill_instances_takes_turns_with_their_passes(two_rooms: PlanMaker) -> None:
+    """Colocated relay decode needs P profiles with steps; its tokens wait for passes, so they are slower than on instances of their own."""
+    steps = "{batch: [1, 48], seconds: [0.03, 0.05]}"
+    changes = (f"sites.A.chips[0].profiles[0].step_s={steps}", 'links.A-B.per_flow="0.05 Gbps"', "policy.relay_threshold=1 s")
+    context, decision = two_rooms(22, 0, 24, 1, *changes, "policy.rld=colocated")
+    beside = run(context, decision, 400)
+    apart = run(*two_rooms(22, 12, 24, 1, *changes), count=400)
+    assert shares(beside)["P-RLD-MD"] > 0.1
+    assert np.all(np.isfinite(beside.e2e_s))
+    assert np.mean(beside.tpot_s) > np.mean(apart.tpot_s)
