@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pddplan.errors import InputError
 from pddplan.model import load_model, model_names, with_weights
 from pddplan.model.spec import ModelSpec
 
@@ -31,8 +32,8 @@ def served_checkpoint(name: str, precision: str = "") -> ModelSpec:
     Post-training NVFP4 and INT4 of mixture-of-experts models leave attention as it was. Raises InputError for an unknown
     model or precision.
     """
-    base = load_model(name)
-    wanted = precision.strip().lower()
+    base, suffix = _base(name)
+    wanted = precision.strip().lower() or suffix
     family = _FAMILY.get(wanted, wanted)
     if not wanted or family == precision_of(base):
         return base
@@ -44,6 +45,22 @@ def served_checkpoint(name: str, precision: str = "") -> ModelSpec:
     if sibling:
         return load_model(sibling)
     return _requantised(base, wanted, family, short)
+
+
+def _base(name: str) -> tuple[ModelSpec, str]:
+    """Model by name; an unshipped re-quantised copy (``nvidia/X-FP8``) is X, with the precision in its suffix."""
+    try:
+        return load_model(name), ""
+    except InputError as error:
+        short = name.rpartition("/")[2]
+        for precision, suffixes in _SUFFIXES.items():
+            for suffix in suffixes:
+                if short.lower().endswith(suffix):
+                    try:
+                        return load_model(short[: -len(suffix)]), precision
+                    except InputError:
+                        raise error from None
+        raise
 
 
 def _requantised(base: ModelSpec, wanted: str, family: str, short: str) -> ModelSpec:

@@ -2,9 +2,12 @@
 
 Symbols: N requests resident, W time to first token, D decode time of a request, f = D / (D + W) the share that decodes,
 s one prefill, O output tokens.
-    D = O t_dec(N f) + c f (N - 1) s            running requests wait for the others' prefills
-    W = t1 + t_dec + handling + admission N + burst (N - 1)/2 s + lag s
-    W >= 0.9 N s - D                            the prefill side saturates
+    D = O t_dec(N f) + c (1 - burst/2) f (N - 1) s   running requests wait for the others' prefills
+    W = t1 + t_dec + handling + admission N + burst (N - 1)/2 p + lag min(N s / (D + W), 2) s
+    W >= 0.9 N p - D                                 the prefill side saturates
+p is a prefill packed with others (no launch floor of its own), s lies between p and a lone one: p + (s_alone - p) / k, with
+k = 1 + N s / (D + W) prefills meeting in a pass.
+A prefill that others wait for before they start (burst) does not interrupt them later: hence 1 - burst/2.
 Past the KV limit C requests are resident, and the other N - C wait: W grows by (N / C - 1) (D + W).
 """
 
@@ -16,10 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pddplan.roofline.overlay import Overlay, as_float
-from pddplan.roofline.step import decode_step, prefill_latency, prefill_passes
+from pddplan.roofline.speculation import speculative_step
+from pddplan.roofline.step import prefill_latency, prefill_passes
 from pddplan.roofline.terms import FloatArray, StepTerms
 
-ITERATIONS = 8
+ITERATIONS = 6
 SATURATION = 0.9
 
 
@@ -44,26 +48,34 @@ def closed_loop(
     kv_limit: ArrayLike,
     chunk_tokens: ArrayLike,
     *,
+    draft: StepTerms | None = None,
+    draft_tokens: ArrayLike = 0.0,
     tokens_per_step: ArrayLike = 1.0,
-    queries: ArrayLike = 1.0,
 ) -> LoopState:
     """Mean TTFT and TPOT at ``concurrency`` requests in flight per instance; ``kv_limit`` requests fit its memory."""
     isl, osl, n_total = as_float(input_tokens), np.maximum(as_float(output_tokens), 1.0), np.maximum(as_float(concurrency), 1.0)
     resident = np.minimum(n_total, np.maximum(as_float(kv_limit), 1.0))
     zero = np.zeros_like(isl)
     t1 = prefill_latency(terms, overlay, isl, zero, chunk_tokens)
-    _, alone = prefill_passes(terms, overlay, isl, zero, chunk_tokens, packed=False, filled=False)
-    s = alone / terms.pp / (1.0 + as_float(overlay.dp_prefill_overlap) * (terms.dp - 1.0))
+    side_by_side = terms.pp * (1.0 + as_float(overlay.dp_prefill_overlap) * (terms.dp - 1.0))
+    alone = prefill_passes(terms, overlay, isl, zero, chunk_tokens, packed=False, filled=False)[1] / side_by_side
+    packed = prefill_passes(terms, overlay, isl, zero, chunk_tokens, packed=True, filled=False)[1] / side_by_side
     context = isl + osl / 2.0
-    handling = as_float(overlay.ttft_s) + as_float(overlay.admission_s) * resident
-    waiting = (as_float(overlay.burst) * (resident - 1.0) / 2.0 + as_float(overlay.lag) * (resident > 1)) * s
+    burst = np.minimum(as_float(overlay.burst), 2.0)
+    handling = as_float(overlay.ttft_s) + as_float(overlay.admission_s) * resident + burst * (resident - 1.0) / 2.0 * packed
+    others = as_float(overlay.interleave) * (1.0 - burst / 2.0) * (resident - 1.0)
     decoding = np.ones_like(isl)
     per_token = osl / as_float(tokens_per_step)
+    together = np.ones_like(isl)
     for _ in range(ITERATIONS):
-        step = decode_step(terms, overlay, np.maximum(resident * decoding, 1.0), context, queries).total_s
-        decode_s = per_token * step + as_float(overlay.interleave) * decoding * (resident - 1.0) * s
-        ttft = np.maximum(t1 + step + handling + waiting, SATURATION * resident * s - decode_s)
+        step = speculative_step(terms, draft, overlay, np.maximum(resident * decoding, 1.0), context, draft_tokens)
+        s = packed + (alone - packed) / together
+        decode_s = per_token * step + others * decoding * s
+        busy = np.minimum(together - 1.0, 2.0)
+        queue = t1 + step + handling + as_float(overlay.lag) * busy * s
+        ttft = np.maximum(queue, SATURATION * resident * packed - decode_s)
         decoding = 0.5 * decoding + 0.5 * decode_s / (decode_s + ttft)
+        together = 1.0 + resident * s / (decode_s + ttft)
     tpot = decode_s / osl
     ttft = ttft + (n_total / resident - 1.0) * (decode_s + ttft)
     return LoopState(ttft, tpot, step, t1, resident * decoding, resident)

@@ -9,7 +9,7 @@ from math import ceil, inf
 import numpy as np
 
 from pddplan.model.kv_cache import KvTerm, kv_cache
-from pddplan.model.spec import Attention, Ffn, Gemm, Layer, ModelSpec, Parallel
+from pddplan.model.spec import Attention, Ffn, Gemm, Layer, ModelSpec, Parallel, WeightGroup
 from pddplan.roofline.kernels import AttentionKernel, KernelSet
 from pddplan.roofline.terms import StepTerms
 
@@ -64,7 +64,9 @@ def _gemm_fields(matrices: Sequence[_Matrix], kernels: KernelSet) -> dict[str, o
         weight.append(m.count * m.n * m.k * m.weight_bytes / kernel.bytes_per_s)
         io.append(m.count * (_activation_bytes(m.dtype) * m.k + 2.0 * m.n) / kernel.bytes_per_s)
         launch += m.count * kernel.t0_s
+    narrow = sum(t for t, m in zip(row, matrices, strict=True) if _activation_bytes(m.dtype) < 2.0)
     return {
+        "quantised": narrow / sum(row),
         "gemm_row_s": row,
         "gemm_half_rows": half,
         "gemm_weight_s": weight,
@@ -265,6 +267,9 @@ def configuration_terms(model: ModelSpec, parallel: Parallel, kernels: KernelSet
         "moe_layers": moe_layers,
         "mla_layers": _count(model.layers, "mla", "csa", "hca"),
         "linear_layers": _count(model.layers, "linear"),
+        "shared_layers": sum(layer.ffn.shared_intermediate > 0 for layer in model.layers),
+        "block_layers": len(model.layers) if model.weight_dtype[_main_group(model)] == "fp8_block" else 0,
+        "sparse_layers": sum(layer.attention.indexer is not None for layer in model.layers),
         "tp": tp,
         "dp": parallel.dp,
         "pp": parallel.pp,
@@ -288,6 +293,10 @@ def _terms_of(layer: Layer, model: ModelSpec, terms: Sequence[KvTerm]) -> list[K
         while index > 0 and model.layers[index].attention.kind != layer.attention.kind:
             index -= 1
     return [term for term in terms if term.layer == index]
+
+
+def _main_group(model: ModelSpec) -> WeightGroup:
+    return "experts" if any(layer.ffn.kind == "moe" for layer in model.layers) else "dense_ffn"
 
 
 def _count(layers: Sequence[Layer], *kinds: str) -> int:

@@ -8,7 +8,7 @@ shrinkage x theta / spread. Leave-one-family-out error chooses the shrinkage.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from pddplan.roofline.closed_loop import LoopState, closed_loop
+from pddplan.roofline.disaggregated import disaggregated_loop
 from pddplan.roofline.overlay import Overlay
 from pddplan.roofline.terms import FloatArray, StepTerms
 
@@ -38,24 +39,43 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("reduce_factor", 1.0, 0.3, "engine"),
     Constant("prefill_factor", 1.0, 0.2, "engine"),
     Constant("layer_s", 12e-6, 0.5, "engine_generation"),
-    Constant("moe_layer_factor", 2.0, 0.3, "engine"),
+    Constant("moe_layer_factor", 1.3, 0.3, "all"),
     Constant("mla_layer_factor", 1.5, 0.3, "all"),
     Constant("linear_layer_factor", 1.5, 0.3, "all"),
     Constant("step_s", 0.6e-3, 0.5, "engine"),
     Constant("sequence_s", 15e-6, 0.5, "engine"),
     Constant("popularity", 0.6, 0.5, "all"),
     Constant("imbalance", 0.5, 0.5, "all"),
-    Constant("cpu_layer_s", 0.4e-3, 0.5, "engine"),
-    Constant("cpu_moe_factor", 1.6, 0.3, "all"),
-    Constant("cpu_mla_factor", 2.0, 0.3, "all"),
-    Constant("prefill_passes", 12.0, 0.3, "engine"),
+    Constant("cpu_layer_s", 0.6e-3, 0.5, "engine"),
+    Constant("cpu_moe_factor", 1.0, 0.3, "all"),
+    Constant("cpu_mla_factor", 2.5, 0.3, "all"),
+    Constant("prefill_passes", 12.0, 0.3, "all"),
     Constant("dp_prefill_overlap", 0.62, 0.3, "all"),
-    Constant("ttft_s", 25e-3, 0.5, "engine"),
+    Constant("ttft_s", 10e-3, 0.5, "engine_law"),
     Constant("admission_s", 0.3e-3, 0.7, "engine"),
     Constant("interleave", 0.9, 0.2, "engine"),
-    Constant("burst", 0.15, 0.7, "engine_law"),
-    Constant("lag", 0.8, 0.7, "engine_law"),
+    Constant("burst", 0.1, 0.7, "engine_law"),
+    Constant("lag", 0.5, 0.7, "engine_law"),
+    Constant("acceptance_length", 2.3, 0.2, "all"),
+    Constant("sparse_layer_factor", 1.5, 0.3, "all"),
+    Constant("quantised_prefill_factor", 0.9, 0.2, "all"),
+    Constant("reduce_prefill_factor", 1.0, 0.3, "all"),
+    Constant("moe_prefill_factor", 1.0, 0.3, "all"),
+    Constant("shared_layer_factor", 1.4, 0.3, "all"),
+    Constant("block_layer_factor", 1.0, 0.3, "engine"),
+    Constant("disaggregated_ttft_s", 0.05, 0.7, "all"),
+    Constant("disaggregated_burst", 0.1, 0.7, "all"),
 )
+
+
+@dataclass(frozen=True)
+class Pools:
+    """What disaggregated rows have besides: their prefill workers. ``FitRows.terms`` are then those of a decode worker."""
+
+    prefill_terms: StepTerms
+    prefill_workers: FloatArray
+    decode_workers: FloatArray
+    transfer_s: FloatArray
 
 
 @dataclass(frozen=True)
@@ -68,64 +88,113 @@ class FitRows:
     concurrency: FloatArray
     kv_limit: FloatArray
     chunk_tokens: FloatArray
+    draft: StepTerms | None
+    draft_tokens: FloatArray
     groups: Mapping[str, NDArray[np.str_]]
     tpot_s: FloatArray
     ttft_s: FloatArray  # NaN where not usable
     weight: FloatArray
+    ttft_weight: FloatArray
+    pools: Pools | None = None
 
     def take(self, index: NDArray[np.int64]) -> FitRows:
-        return FitRows(
-            self.terms.take(index),
-            *(getattr(self, n)[index] for n in ("input_tokens", "output_tokens", "concurrency", "kv_limit", "chunk_tokens")),
-            {k: v[index] for k, v in self.groups.items()},
-            *(getattr(self, n)[index] for n in ("tpot_s", "ttft_s", "weight")),
+        """The rows ``index``."""
+        named = ("terms", "draft", "groups", "pools")
+        rows = {f.name: getattr(self, f.name)[index] for f in fields(self) if f.name not in named}
+        pools = self.pools and Pools(
+            self.pools.prefill_terms.take(index),
+            self.pools.prefill_workers[index],
+            self.pools.decode_workers[index],
+            self.pools.transfer_s[index],
         )
+        draft = None if self.draft is None else self.draft.take(index)
+        return FitRows(terms=self.terms.take(index), draft=draft, groups={k: v[index] for k, v in self.groups.items()}, pools=pools, **rows)
+
+
+COMMON = "all"
+DEVIATION = 0.5  # spread of a group's deviation from the common value, as a share of the constant's own spread
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which entry of theta each constant takes in each group: ``labels`` are (constant, group)."""
+    """Which entry of theta each constant takes: ``labels`` are (constant, group).
+
+    A constant that differs between groups has a common entry and a deviation per group, which shrinks towards it: a group with
+    few rows, or none, keeps close to what the others share. The product of both is one shipped constant.
+    """
 
     labels: tuple[tuple[Constant, str], ...]
 
     @staticmethod
-    def of(groups: Mapping[str, Sequence[str]], constants: Sequence[Constant] = CONSTANTS) -> Layout:
-        return Layout(tuple((c, g) for c in constants for g in (["all"] if c.scope == "all" else sorted(set(groups[c.scope])))))
+    def of(groups: Mapping[str, NDArray[np.str_]], constants: Sequence[Constant] = CONSTANTS) -> Layout:
+        return Layout(
+            tuple((c, g) for c in constants for g in ([COMMON] if c.scope == "all" else [COMMON, *sorted(set(groups[c.scope]))]))
+        )
 
-    def overlay(self, theta: FloatArray, groups: Mapping[str, NDArray[np.str_]]) -> Overlay:
-        """Constants per row; a group that theta does not cover keeps the prior."""
-        values: dict[str, FloatArray] = {}
-        size = len(next(iter(groups.values())))
-        for i, (constant, group) in enumerate(self.labels):
-            column = values.setdefault(constant.name, np.full(size, constant.prior))
-            mask = slice(None) if constant.scope == "all" else groups[constant.scope] == group
-            column[mask] = constant.prior * np.exp(theta[i])
-        return Overlay(**values)
+    @property
+    def spread(self) -> FloatArray:
+        """Prior standard deviation of each theta."""
+        return np.array([c.spread * (1.0 if g == COMMON else DEVIATION) for c, g in self.labels])
+
+    def constants(self) -> int:
+        """Constants fitted: one per group, or one in all."""
+        return sum(g != COMMON or c.scope == "all" for c, g in self.labels)
+
+    def members(self, groups: Mapping[str, NDArray[np.str_]]) -> list[slice | NDArray[np.bool_]]:
+        """Rows that each theta touches."""
+        return [slice(None) if group == COMMON else groups[constant.scope] == group for constant, group in self.labels]
+
+    def overlay(self, theta: FloatArray, members: Sequence[slice | NDArray[np.bool_]], rows: int) -> Overlay:
+        """Constants per row, from the rows each theta touches; a group that theta does not cover keeps the common value."""
+        logs: dict[str, FloatArray] = {}
+        for value, (constant, _), touched in zip(theta, self.labels, members, strict=True):
+            logs.setdefault(constant.name, np.zeros(rows))[touched] += value
+        priors = {c.name: c.prior for c, _ in self.labels}
+        return Overlay(**{name: priors[name] * np.exp(column) for name, column in logs.items()})
 
 
 def predict(rows: FitRows, layout: Layout, theta: FloatArray) -> LoopState:
     """Closed-loop prediction of the rows under the constants ``theta``."""
-    return closed_loop(
-        rows.terms, layout.overlay(theta, rows.groups), rows.input_tokens, rows.output_tokens, rows.concurrency, rows.kv_limit, rows.chunk_tokens
-    )
+    return predict_with(rows, layout.overlay(theta, layout.members(rows.groups), len(rows.tpot_s)))
+
+
+def predict_with(rows: FitRows, overlay: Overlay) -> LoopState:
+    """Closed-loop prediction under constants given per row."""
+    accepted = np.where(rows.draft_tokens > 0, np.minimum(overlay.acceptance_length, rows.draft_tokens + 1.0), 1.0)
+    if rows.pools is None:
+        return closed_loop(
+            rows.terms, overlay, rows.input_tokens, rows.output_tokens, rows.concurrency, rows.kv_limit, rows.chunk_tokens,
+            draft=rows.draft, draft_tokens=rows.draft_tokens, tokens_per_step=accepted,
+        )  # fmt: skip
+    return disaggregated_loop(
+        rows.pools.prefill_terms, rows.terms, overlay, rows.input_tokens, rows.output_tokens, rows.concurrency,
+        rows.pools.prefill_workers, rows.pools.decode_workers, rows.kv_limit, rows.pools.transfer_s, rows.chunk_tokens,
+        draft=rows.draft, draft_tokens=rows.draft_tokens, tokens_per_step=accepted,
+    )  # fmt: skip
 
 
 TPOT_SPREAD = 0.10
 TTFT_SPREAD = 0.25
 
 
-def fit(rows: FitRows, layout: Layout, shrinkage: float, start: FloatArray | None = None, evaluations: int = 12) -> FloatArray:
-    """theta that minimises the shrunk soft-L1 loss on ``rows``."""
-    spread = np.array([constant.spread for constant, _ in layout.labels])
+def _residuals(rows: FitRows, overlay: Overlay) -> FloatArray:
     usable = np.isfinite(rows.ttft_s)
+    state = predict_with(rows, overlay)
+    tpot = np.log(state.tpot_s / rows.tpot_s) / TPOT_SPREAD * rows.weight
+    ttft = np.where(usable, np.log(state.ttft_s / np.where(usable, rows.ttft_s, 1.0)), 0.0) / TTFT_SPREAD * rows.ttft_weight
+    raw = np.concatenate([tpot, ttft])
+    return np.asarray(np.sign(raw) * np.sqrt(2.0 * (np.sqrt(1.0 + raw**2) - 1.0)))
+
+
+def fit(
+    tables: Sequence[FitRows], layout: Layout, shrinkage: float, start: FloatArray | None = None, evaluations: int = 12
+) -> FloatArray:
+    """theta that minimises the shrunk soft-L1 loss on the rows of all ``tables`` together."""
+    members = [layout.members(rows.groups) for rows in tables]
 
     def residuals(theta: FloatArray) -> FloatArray:
-        state = predict(rows, layout, theta)
-        tpot = np.log(state.tpot_s / rows.tpot_s) / TPOT_SPREAD
-        ttft = np.where(usable, np.log(state.ttft_s / np.where(usable, rows.ttft_s, 1.0)), 0.0) / TTFT_SPREAD
-        raw = np.concatenate([tpot, ttft]) * np.tile(rows.weight, 2)
-        soft = np.sign(raw) * np.sqrt(2.0 * (np.sqrt(1.0 + raw**2) - 1.0))
-        return np.concatenate([soft, np.sqrt(shrinkage) * theta / spread])
+        parts = [_residuals(rows, layout.overlay(theta, m, len(rows.tpot_s))) for rows, m in zip(tables, members, strict=True)]
+        return np.concatenate([*parts, np.sqrt(shrinkage) * theta / layout.spread])
 
     result = least_squares(residuals, np.zeros(len(layout.labels)) if start is None else start, method="trf", max_nfev=evaluations)
     return np.asarray(result.x)

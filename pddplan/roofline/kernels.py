@@ -128,6 +128,8 @@ class KernelSet:
     def gemm(self, dtype: str) -> GemmKernel:
         """Dense GEMM of weights stored as ``dtype``."""
         kernel, (e_c, m_half, e_m, t0_us, *_) = self._first("gemm", _GEMM_CHAIN[dtype])
+        _, (_, _, _, plain_t0_us, *_) = self._first("gemm", ("bf16",))
+        t0_us = min(t0_us, plain_t0_us)  # the micro-benchmark counts the quantisation of activations, which engines fuse
         return GemmKernel(e_c * self.peak(_PEAK_OF[kernel]), m_half, e_m * self.hbm_bytes_per_s, t0_us * MICRO)
 
     def moe(self, dtype: str) -> MoeKernel:

@@ -14,9 +14,11 @@ class Overlay:
 
     launch_fraction: share of a kernel's measured floor that is left under CUDA graphs.
     gemm_factor, moe_factor, attention_factor, reduce_factor: kernel time in the server over the micro-benchmark's, decode.
-    prefill_factor: the same for all GPU time of prefill.
+    prefill_factor, moe_prefill_factor: the same in prefill, of all but experts and of experts; quantised_prefill_factor: besides, of GEMMs under 16 bits;
+    reduce_prefill_factor: of its all-reduces.
     layer_s, step_s, sequence_s: decode overhead per layer, per step, per sequence of a step; moe_layer_factor,
-    mla_layer_factor, linear_layer_factor: multiples of layer_s for such layers.
+    mla_layer_factor, linear_layer_factor, sparse_layer_factor (with an indexer),
+    shared_layer_factor (with shared experts), block_layer_factor (of block-scaled fp8 weights): multiples of layer_s for such layers.
     popularity: shape a of skewed expert popularity (infinity is uniform); imbalance: excess rows eps of the busiest expert rank.
     cpu_layer_s: CPU launch time per layer of a prefill pass; cpu_moe_factor, cpu_mla_factor: multiples for such layers.
     prefill_passes: passes of the hidden state over memory per layer (norms, quantisation, activations) in prefill.
@@ -24,6 +26,8 @@ class Overlay:
     ttft_s: request handling outside the GPU; admission_s: seconds per request in flight.
     interleave: prefills that a running request waits for, as a multiple of its share.
     burst, lag: first-wave queue and own-wave delay in prefill times (closed loop only).
+    disaggregated_ttft_s, disaggregated_burst: handing over between workers, and the first wave at the prefill workers.
+    acceptance_length: tokens per step of benchmark rows that speculated without saying how well.
     """
 
     launch_fraction: ArrayLike = 0.4
@@ -50,6 +54,15 @@ class Overlay:
     interleave: ArrayLike = 0.9
     burst: ArrayLike = 0.1
     lag: ArrayLike = 0.5
+    acceptance_length: ArrayLike = 2.2
+    sparse_layer_factor: ArrayLike = 1.5
+    quantised_prefill_factor: ArrayLike = 1.0
+    reduce_prefill_factor: ArrayLike = 1.0
+    moe_prefill_factor: ArrayLike = 1.0
+    block_layer_factor: ArrayLike = 1.0
+    disaggregated_ttft_s: ArrayLike = 0.05
+    disaggregated_burst: ArrayLike = 0.1
+    shared_layer_factor: ArrayLike = 1.4
 
     @staticmethod
     def names() -> tuple[str, ...]:

@@ -31,7 +31,8 @@ class StepTerms:
     head_*: output projection (one GEMM, one row per sequence). reduce_*: all-reduces of a step (alpha, seconds per row).
     exchange_*: expert dispatch and combine, decode and prefill. hop_*: pipeline sends. pass_s: one pass of
     a layer's hidden state over memory, summed over layers, per row.
-    layers, moe_layers, mla_layers, linear_layers: counts for the per-layer overheads. tp, dp, pp, ep: parallel sizes.
+    quantised: share of the dense GEMM arithmetic that runs in fewer than 16 bits.
+    layers, moe_layers, mla_layers, linear_layers, sparse_layers (with an indexer), shared_layers (with shared experts), block_layers (block-scaled fp8 weights): counts for the per-layer overheads. tp, dp, pp, ep: parallel sizes.
     """
 
     gemm_row_s: FloatArray
@@ -74,10 +75,14 @@ class StepTerms:
     hop_alpha_s: FloatArray
     hop_row_s: FloatArray
     pass_s: FloatArray
+    quantised: FloatArray
     layers: FloatArray
     moe_layers: FloatArray
     mla_layers: FloatArray
     linear_layers: FloatArray
+    sparse_layers: FloatArray
+    shared_layers: FloatArray
+    block_layers: FloatArray
     tp: FloatArray
     dp: FloatArray
     pp: FloatArray

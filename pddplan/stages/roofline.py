@@ -105,7 +105,7 @@ class RooflineInstance:
 
     def decode_breakdown(self, batch: ArrayLike, context_tokens: ArrayLike) -> StepTime:
         """One decode step by component."""
-        return decode_step(self.terms, self.overlay, batch, context_tokens, self.queries_per_step)
+        return decode_step(self.terms, self.overlay, batch, context_tokens, self.queries_per_step, detail=True)
 
     def prefill_breakdown(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> PrefillTime:
         """A lone request's prefill by component (GPU time)."""
