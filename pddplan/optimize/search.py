@@ -336,7 +336,9 @@ class Search:
         """Largest share of the demand that the solution's counts serve within every limit, found by bisection."""
         thresholds = self._thresholds if any(_relays(columns, n) for n in solution.counts) else [None]
         trial = _Trial(self.judge, columns, program, shares, list(thresholds))
-        promised = next(iter(_scales_of(program, solution).values()))
+        promised = next(iter(_scales_of(program, solution).values()), 0.0)
+        if promised <= 0.0:
+            return
         low, high = 0.0, promised
         floor = self.context.scenario.served_share_min if self.goal == "max-bcr" else 0.0
         best: tuple[Decision, float] | None = None
