@@ -49,7 +49,8 @@ def baselines(context: PlanContext, candidates: Candidates, plan: Decision | Non
 def one_room(context: PlanContext, plan: Decision | None) -> PlanContext:
     """The scenario with all stock in P's room, every role allowed: that of the plan, else the first that allows P.
 
-    A chip that stands in two rooms counts once, its stock added up, at the price of P's room.
+    A chip that stands in two rooms counts once, its stock added up, at the price of P's room. A chip with measured profiles
+    takes the roles that were measured.
     """
     scenario = context.scenario
     p_site = next((pool.configuration.site for pool in plan.pools if pool.configuration.role == "P"), None) if plan else None
@@ -58,7 +59,8 @@ def one_room(context: PlanContext, plan: Decision | None) -> PlanContext:
     merged: dict[str, ChipStock] = {}
     ordered = sorted(context.stocks.items(), key=lambda item: item[0][0] != site)
     for (_, chip), (_, stock) in ordered:
-        free = stock.model_copy(update={"roles": None, "forbidden_roles": (), "instances_min": {}})
+        roles = tuple(dict.fromkeys(p.role for p in stock.profiles)) or None
+        free = stock.model_copy(update={"roles": roles, "forbidden_roles": (), "instances_min": {}})
         if chip in merged:
             both = None if merged[chip].stock is None or stock.stock is None else (merged[chip].stock or 0) + stock.stock
             merged[chip] = merged[chip].model_copy(update={"stock": both, "profiles": (*merged[chip].profiles, *stock.profiles)})

@@ -62,8 +62,8 @@ def best_in_box(
 ) -> Found:
     """Point of greatest ``worth(point, share)`` among the feasible points of lower..upper.
 
-    worth falls in every coordinate at equal share (-inf beyond a hard cap) and rises with the share. Only points worth more than ``cutoff`` matter. At
-    most ``calls`` assessments; then the result is incomplete and the bound says what was left.
+    worth falls in every coordinate at equal share (-inf beyond a hard cap) and rises with the share. Only points worth more
+    than ``cutoff`` matter. At most ``calls`` assessments; then the result is incomplete and the bound says what was left.
     """
     memory, asked = _Memory(), 0
 

@@ -24,9 +24,9 @@ from pddplan.optimize.objective import UNITS, gap_of, objective_value
 from pddplan.optimize.program import PairCut, Program, Solution
 from pddplan.optimize.result import SearchLog
 from pddplan.optimize.routes import Need, Route
-from pddplan.optimize.settings import outer_settings, relay_thresholds_s
+from pddplan.optimize.settings import finer_settings, outer_settings, relay_thresholds_s
 from pddplan.pdd.context import PlanContext
-from pddplan.pdd.plan import Decision, Evaluation
+from pddplan.pdd.plan import Decision, Evaluation, Settings
 from pddplan.scenario.schema import Goal
 
 TUPLE_CALLS = 60
@@ -125,10 +125,24 @@ class Search:
         self._started, self._asked = time.monotonic(), self.judge.evaluations
         thresholds = relay_thresholds_s(self.context, self.routes)
         self._thresholds = list(thresholds)
-        for settings in outer_settings(self.context, self.routes):
+        remaining = self._try(outer_settings(self.context, self.routes), thresholds)
+        if self.incumbent is not None:
+            tried = tuple(columns.bounds.settings for columns in self.works)
+            chosen = replace(self.incumbent.decision.settings, relay_threshold_s=None)
+            remaining += self._try(finer_settings(self.context, self.routes, chosen, tried), thresholds)
+        best = self.incumbent
+        self.outcome.best = best
+        self.outcome.bound = max([*remaining, best.value if best else -math.inf])
+        return self.outcome
+
+    def _try(self, choices: tuple[Settings, ...], thresholds: tuple[float, ...]) -> list[float]:
+        """Search every choice of outer settings, most promising first; returns the bound on what each can still give."""
+        works = []
+        for settings in choices:
             bounds = StageBounds(self.context, self.candidates, settings, thresholds)
-            self.works.append(Columns(self.context, self.candidates, self.routes, bounds, self.fixed_scale))
-        promised = [(self._promise(columns), i) for i, columns in enumerate(self.works)]
+            works.append(Columns(self.context, self.candidates, self.routes, bounds, self.fixed_scale))
+        self.works += works
+        promised = [(self._promise(columns), i) for i, columns in enumerate(works)]
         remaining = []
         for promise, i in sorted(promised, key=lambda item: (-item[0], item[1])):
             if promise == -math.inf or not self._worth_trying(promise):
@@ -136,11 +150,8 @@ class Search:
                 remaining.append(promise)
                 continue
             self.outcome.settings_tried += 1
-            remaining.append(self._work(self.works[i]))
-        best = self.incumbent
-        self.outcome.best = best
-        self.outcome.bound = max([*remaining, best.value if best else -math.inf])
-        return self.outcome
+            remaining.append(self._work(works[i]))
+        return remaining
 
     def log(self) -> SearchLog:
         """How the search went."""

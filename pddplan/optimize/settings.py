@@ -19,6 +19,8 @@ FloatArray = NDArray[np.float64]
 
 CHUNKS = (2048, 4096, 8192, 16384)
 P_QUANTILES = tuple(q / 40 for q in range(1, 40))
+FINER = 16
+"""P thresholds tried between the best quantile and its neighbours."""
 RELAY_QUANTILES = (0.7, 0.8, 0.9, 0.95)
 RELAY_SHARES_OF_LIMIT = (0.25, 0.5, 0.8)
 SAME = 0.01
@@ -35,6 +37,20 @@ def outer_settings(context: PlanContext, routes: tuple[Route, ...]) -> tuple[Set
     if any(route.local_p_site for route in routes) and policy.p_routing.threshold == "auto":
         cuts = tuple(dict.fromkeys(_quantile(mix.uncached_tokens, mix.weight, q) for q in P_QUANTILES))
     return tuple(replace(base, prefill_chunk_tokens=chunk, p_threshold_tokens=cut) for chunk, cut in itertools.product(chunks, cuts))
+
+
+def finer_settings(context: PlanContext, routes: tuple[Route, ...], best: Settings, tried: tuple[Settings, ...]) -> tuple[Settings, ...]:
+    """P thresholds between the best one and its neighbours among those tried; nothing where the threshold is not searched."""
+    name = routes[0].deployment
+    cuts = sorted({s.p_threshold_tokens for s in tried if s.p_threshold_tokens is not None})
+    if best.p_threshold_tokens not in cuts or len(cuts) < 2:
+        return ()
+    at = cuts.index(best.p_threshold_tokens)
+    low, high = cuts[max(at - 1, 0)], cuts[min(at + 1, len(cuts) - 1)]
+    uncached = np.unique(context.deployments[name].mix.uncached_tokens)
+    between = uncached[(uncached > low) & (uncached < high)]
+    chosen = between[np.unique(np.linspace(0, between.size - 1, FINER).astype(int))] if between.size else between
+    return tuple(replace(best, p_threshold_tokens=float(cut)) for cut in chosen if float(cut) not in cuts)
 
 
 def relay_thresholds_s(context: PlanContext, routes: tuple[Route, ...]) -> tuple[float, ...]:
