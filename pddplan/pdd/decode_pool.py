@@ -145,13 +145,14 @@ def decode_state(
     *,
     spread: Spread = "balanced",
     token_scv: float = 1.0,
+    arrival_scv: float = 1.0,
     extend_s: FloatArray | None = None,
     extend_rate_per_s: FloatArray | None = None,
     queueing: bool = True,
 ) -> DecodeState:
     """State of a pool that ``rate_per_s`` requests of ``tokens_per_request`` enter; extends arrive beside them and block decoding.
 
-    extend_s, extend_rate_per_s: duration and rate (all instances) of each kind of extend, shape (kinds,).
+    arrival_scv: of the gaps between requests at the pool's door. extend_s, extend_rate_per_s: duration and rate (all instances) of each kind of extend, shape (kinds,).
 
     An overloaded pool is an answer (utilisation >= 1).
     """
@@ -174,6 +175,7 @@ def decode_state(
             instances=instances,
             spread=spread,
             output_scv=token_scv,
+            arrival_scv=arrival_scv,
         )
     else:
         law = _capacity_only(rate_per_s, tokens_per_request, steps, table.tokens_per_step, instances)

@@ -41,13 +41,14 @@ class Outcome:
 
     stall_s: gap that the user sees between RLD's last token and MD's first, MD's queue not counted. extra_tokens: decoded on RLD while
     catching up. rld_extra_s: seconds RLD stays busy with the request after the transfer. extend_s: MD seconds spent recomputing.
-    batches: handoff batches. line_bytes: sent for the handoff.
+    first_extend_s: of them for the first, largest batch. batches: handoff batches. line_bytes: sent for the handoff.
     """
 
     stall_s: FloatArray
     extra_tokens: FloatArray
     rld_extra_s: FloatArray
     extend_s: FloatArray
+    first_extend_s: FloatArray
     batches: FloatArray
     line_bytes: FloatArray
 
@@ -63,14 +64,14 @@ def one_shot(eager_tokens: FloatArray, extend: Extend, rtt_s: float) -> Outcome:
     """All ids in one batch: stall = RTT/2 + extend(n)."""
     busy = extend(eager_tokens)
     zero = np.zeros_like(eager_tokens)
-    return Outcome(rtt_s / 2.0 + busy, zero, zero, busy, zero + 1.0, eager_tokens * TOKEN_ID_BYTES)
+    return Outcome(rtt_s / 2.0 + busy, zero, zero, busy, busy, zero + 1.0, eager_tokens * TOKEN_ID_BYTES)
 
 
 def ship_kv(kv_bytes: FloatArray, flow_bytes_per_s: FloatArray, step_s: float, rtt_s: float) -> Outcome:
     """The KV of the eager tokens crosses the line: stall = RTT/2 + bytes / rate + copies + the first decode step; nothing is recomputed."""
     zero = np.zeros_like(kv_bytes)
     stall = rtt_s / 2.0 + kv_bytes / flow_bytes_per_s + kv_bytes * SHIP_KV_COPY_S_PER_BYTE + step_s
-    return Outcome(stall, zero, zero, zero, zero + 1.0, kv_bytes)
+    return Outcome(stall, zero, zero, zero, zero, zero + 1.0, kv_bytes)
 
 
 def catch_up_limit_tokens(extend: Extend, token_s: float, rtt_s: float) -> FloatArray:
@@ -112,4 +113,6 @@ def catch_up(
     ended = left <= 0.0
     last = np.where(ended, 0.0, extend(batch))
     stall = np.where(ended, 0.0, rtt_s / 2.0 + last)
-    return Outcome(stall, extra, busy_rld, busy_md + last, batches + ~ended, (eager_tokens + extra) * TOKEN_ID_BYTES)
+    return Outcome(
+        stall, extra, busy_rld, busy_md + last, extend(eager_tokens), batches + ~ended, (eager_tokens + extra) * TOKEN_ID_BYTES
+    )
