@@ -16,6 +16,7 @@ from pddplan.optimize.search import Outcome, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Evaluation
 from pddplan.roofline.overlay_file import base_engine
+from pddplan.scenario.sla import Sla
 
 SLA_KINDS = ("ttft", "tpot", "stall", "e2e")
 LOOSEST = 64.0
@@ -127,9 +128,8 @@ def _relaxations(context: PlanContext, search: Search) -> Iterator[str]:
         yield f"a demand of {context.rate_per_s * share:.4g} req/s (asked: {context.rate_per_s:.4g})"
 
 
-def _limits(sla: object, kind: str) -> list[float]:
-    target = getattr(sla, kind)
-    return [value for value in target.model_dump().values() if value is not None]
+def _limits(sla: Sla, kind: str) -> list[float]:
+    return [value for _, value in getattr(sla, kind) if value is not None]
 
 
 def _loosened(context: PlanContext, kind: str, factor: float) -> PlanContext | None:
