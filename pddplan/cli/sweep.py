@@ -23,9 +23,9 @@ def sweep(
     sample: Annotated[str | None, typer.Option(metavar="METHOD:N", help="Draw N points: sobol, latin or random.")] = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="A .parquet or .csv table.")] = "sweep.csv",
     set_: SetOption = None,
-    jobs: Annotated[int, typer.Option(min=-1, help="Local processes; -1 for one per core.")] = 1,
+    jobs: Annotated[int, typer.Option(min=0, help="Local processes; 0 for one per core.")] = 1,
     dask: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on a Dask scheduler, such as tcp://host:8786.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample.")] = 0,
     report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")] = None,
     json_: JsonOption = None,
     force: ForceOption = False,
@@ -44,7 +44,7 @@ def sweep(
     from pddplan.report.files import check_target, write_atomically
     from pddplan.report.sweep_page import sweep_lines, sweep_page, sweep_table
     from pddplan.report.tables import table_bytes
-    from pddplan.studies.sweep import Journal, grid, parse_vary
+    from pddplan.studies.sweep import Journal, check_points, grid, parse_vary
     from pddplan.studies.sweep import sample as draw
     from pddplan.studies.sweep import sweep as run_sweep
 
@@ -58,6 +58,7 @@ def sweep(
     read = read_scenario(scenario, set_, price_source)
     varied = [parse_vary(text) for text in vary]
     points = list(grid(varied) if sample is None else draw(varied, sample, seed))
+    check_points(read, points)
     digest = hashlib.sha256(json.dumps([read.digest, vary, sample, seed]).encode()).hexdigest()[:16]
     journal = Journal(Path(f"{out}.journal"), digest)
     if journal.rows:
@@ -69,7 +70,7 @@ def sweep(
         task = bar.add_task("planning", total=len(points))
         try:
             rows = run_sweep(
-                read, points, journal, jobs=jobs, dask=dask, progress=lambda done, of: bar.update(task, completed=done, total=of)
+                read, points, journal, jobs=jobs or -1, dask=dask, progress=lambda done, of: bar.update(task, completed=done, total=of)
             )
         except KeyboardInterrupt:
             note(f"stopped; {len(journal.rows)} finished points are kept in {journal.path}, the same command goes on from there")

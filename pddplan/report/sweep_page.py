@@ -25,8 +25,10 @@ ROWS_ON_PAGE = 500
 
 
 def sweep_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row per point; columns are the union over points, in order of first appearance."""
-    return pd.DataFrame(list(rows))
+    """One row per point; columns are the union over points, in order of first appearance; a metric that no point has is NaN."""
+    frame = pd.DataFrame(list(rows))
+    empty = [name for name in frame.columns if frame[name].isna().all()]
+    return frame.astype(dict.fromkeys(empty, "float64"))
 
 
 def sweep_lines(varied: Sequence[Varied], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

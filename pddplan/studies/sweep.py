@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ import numpy as np
 from scipy.stats import norm, qmc
 
 from pddplan import pipeline
-from pddplan.errors import InfeasibleError, InputError, PddplanError, Problem
+from pddplan.errors import InfeasibleError, InputError, Problem
 from pddplan.optimize.result import PlanResult
 from pddplan.scenario.load import override
 from pddplan.scenario.schema import Scenario
@@ -111,6 +112,7 @@ def _law(text: str, name: str, parts: Sequence[str]) -> tuple[str, tuple[float, 
 
 def grid(varied: Sequence[Varied]) -> Iterator[Point]:
     """All combinations, last one fastest. Raises InputError where a value is a range (it needs a sample) or the grid is too large."""
+    _distinct(varied)
     ranges = [entry.path for entry in varied if entry.law]
     if ranges:
         raise InputError(
@@ -123,6 +125,13 @@ def grid(varied: Sequence[Varied]) -> Iterator[Point]:
         yield dict(zip((entry.path for entry in varied), values, strict=True))
 
 
+def _distinct(varied: Sequence[Varied]) -> None:
+    paths = [entry.path for entry in varied]
+    twice = sorted({path for path in paths if paths.count(path) > 1})
+    if twice:
+        raise InputError(Problem(f"--vary {twice[0]}", "is given twice", "each path once, with all its values", f"{twice[0]}=1,2,3"))
+
+
 def sample(varied: Sequence[Varied], method: str, seed: int = 0) -> Iterator[Point]:
     """``sobol:N``, ``random:N`` or ``latin:N`` points; lists are chosen from evenly. Deterministic for a seed. Raises InputError."""
     name, _, count = method.partition(":")
@@ -130,6 +139,7 @@ def sample(varied: Sequence[Varied], method: str, seed: int = 0) -> Iterator[Poi
         raise InputError(
             Problem(f"--sample {method}", "is no sampling", f"sobol:N, latin:N or random:N with N from 1 to {POINTS_MAX}", "sobol:200")
         )
+    _distinct(varied)
     number, dimensions = int(count), len(varied)
     if name == "sobol":
         power = math.ceil(math.log2(number)) if number > 1 else 0
@@ -159,6 +169,19 @@ def _drawn(entry: Varied, u: float) -> str:
     return f"{drawn:.12g}{unit}"
 
 
+def check_points(scenario: Scenario, points: Sequence[Point]) -> None:
+    """Raises the InputError of the first point when no point can be read at all: a misspelt path, a missing unit."""
+    first: InputError | None = None
+    for point in points:
+        try:
+            override(scenario, dict(point))
+            return
+        except InputError as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
 def run_point(scenario: Scenario, point: Point) -> dict[str, Any]:
     """One row: the varied values, status (optimal, feasible, evaluated, infeasible, input, error), metrics, GPUs per role, or the reason.
 
@@ -167,14 +190,19 @@ def run_point(scenario: Scenario, point: Point) -> dict[str, Any]:
     row: dict[str, Any] = {**point}
     try:
         changed = override(scenario, dict(point))
-        result = pipeline.evaluate(changed) if changed.plan is not None else pipeline.plan(changed)
+        result = pipeline.evaluate(changed) if changed.plan is not None else pipeline.plan(changed, explain=False)
     except InfeasibleError as error:
         return row | {"status": "infeasible", "reason": f"{error.constraint}: {error.detail}"}
     except InputError as error:
         return row | {"status": "input", "reason": "; ".join(map(str, error.problems))}
-    except (PddplanError, ArithmeticError, ValueError, MemoryError) as error:
-        return row | {"status": "error", "reason": f"{type(error).__name__}: {error}"}
+    except Exception as error:
+        return row | _failed(error)
     return row | _columns(result)
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    """A point that a fault ended, ours or its machine's: the others go on."""
+    return {"status": "error", "reason": f"{type(error).__name__}: {error}"}
 
 
 def _columns(result: PlanResult) -> dict[str, Any]:
@@ -206,9 +234,12 @@ class Journal:
         for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             try:
                 entry = json.loads(text)
-            except json.JSONDecodeError:
+            except ValueError:
                 continue  # the line that was being written when the run was killed; its point is planned again
-            if entry.get("digest") != digest:
+            if not isinstance(entry, dict) or entry.keys() != {"digest", "key", "row"}:
+                found = f"line {number} is no finished point"
+                raise InputError(Problem(str(path), found, "the journal of a sweep; delete it to start over"))
+            if entry["digest"] != digest:
                 found = f"line {number} belongs to another scenario"
                 raise InputError(Problem(str(path), found, "the journal of this scenario and these changes; delete it to start over"))
             self.rows[entry["key"]] = entry["row"]
@@ -219,8 +250,17 @@ class Journal:
 
     def add(self, point: Point, row: Mapping[str, Any]) -> None:
         self.rows[self.key(point)] = dict(row)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"digest": self.digest, "key": self.key(point), "row": row}, ensure_ascii=False) + "\n")
+        line = json.dumps({"digest": self.digest, "key": self.key(point), "row": row}, ensure_ascii=False) + "\n"
+        with self.path.open("ab") as file:
+            file.write(b"\n" * self._broken_end() + line.encode())
+
+    def _broken_end(self) -> bool:
+        """Whether the last line lacks its end: the run before was killed while it wrote."""
+        with self.path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
 
 
 def sweep(
@@ -254,9 +294,14 @@ def _finished(scenario: Scenario, points: Sequence[Point], jobs: int, dask: str 
             yield point, run_point(scenario, point)
     else:
         from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import TerminatedWorkerError
 
         run = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from run(delayed(_with_point)(scenario, point) for point in points)
+        try:
+            yield from run(delayed(_with_point)(scenario, point) for point in points)
+        except TerminatedWorkerError:
+            found = "a worker process was killed, perhaps for want of memory; finished points are kept"
+            raise InputError(Problem("--jobs", found, "the same command with fewer jobs", "--jobs 1")) from None
 
 
 def _with_point(scenario: Scenario, point: Point) -> tuple[Point, dict[str, Any]]:
@@ -275,9 +320,14 @@ def _on_dask(scenario: Scenario, points: Sequence[Point], address: str) -> Itera
             Problem("--dask", f"no scheduler answers at {address} ({error})", "address of a running scheduler", "tcp://127.0.0.1:8786")
         ) from None
     with client:
-        futures = [client.submit(_with_point, scenario, point, pure=False) for point in points]
-        for future in as_completed(futures):
-            yield future.result()
+        shared = client.scatter(scenario, broadcast=True)
+        asked = {client.submit(run_point, shared, point, pure=False): point for point in points}
+        for future in as_completed(asked):
+            try:
+                row = future.result()
+            except Exception as error:
+                row = {**asked[future], **_failed(error)}
+            yield asked[future], row
 
 
 def attainment(rows: Sequence[Mapping[str, Any]]) -> float:
