@@ -56,7 +56,13 @@ def savings(scenario: Scenario, planner: Planner, draft_tokens: int = 1) -> Savi
     """
     notes: list[str] = []
     plain = without_speculation(scenario)
-    cold_plan, cold_reason = _planned(planner, without_hits(plain), True)
+    cold = without_hits(plain)
+    cold_plan, cold_reason = _planned(planner, cold, True)
+    if cold_plan is None:
+        cold = without_stock(cold)
+        cold_plan, cold_reason = _planned(planner, cold, True)
+        if cold_plan is not None:
+            notes.append("without hits the demand does not fit the stock: those rungs are planned with as many chips as it takes")
     warm_plan, warm_reason = _planned(planner, plain, True)
     fast, note = with_speculation(scenario, draft_tokens)
     notes += [note] if note else []
@@ -65,14 +71,14 @@ def savings(scenario: Scenario, planner: Planner, draft_tokens: int = 1) -> Savi
     cold_split = _baseline(cold_plan, "one_room_one_chip", cold_reason)
     levels = [
         Level("aggregated", "one pool for both phases, no prefix hits", *_baseline(cold_plan, "aggregated", cold_reason)),
-        Level("PD split", "P and D apart, equal GPUs", *_equal_split(without_hits(plain), cold_split)),
+        Level("PD split", "P and D apart, equal GPUs", *_equal_split(cold, cold_split)),
         Level("free P:D ratio", "as many of each as the work asks for", *cold_split),
         Level("prefix hits", "cached prefixes are not prefilled again", *_baseline(warm_plan, "one_room_one_chip", warm_reason)),
         Level("mixed chips", "each phase on the chip that suits it, one room", *_baseline(warm_plan, "one_room_mixed", warm_reason)),
         Level("second room", "the plan over all rooms, relay decode hides the line", *_whole(warm_plan, warm_reason)),
         Level("speculation", "several tokens a step", *_whole(fast_plan, fast_reason)),
     ]
-    alone = {"prefix hits": _baseline(warm_plan, "aggregated", "")[0]}
+    alone = {"prefix hits": _baseline(warm_plan, "aggregated", "")[0]} if levels[0].evaluation is not None else {}
     steps = [
         Step(level.name, _cost(level.evaluation), _cost(alone.get(level.name)) if alone.get(level.name) else None)
         for level in levels
@@ -163,6 +169,12 @@ def without_hits(scenario: Scenario) -> Scenario:
             else:
                 changes |= {f"{prefix}.hit_rate": 0, f"{prefix}.md_hit_rate": 0}
     return override(scenario, changes)
+
+
+def without_stock(scenario: Scenario) -> Scenario:
+    """The scenario with as many chips of each kind as wanted."""
+    limited = [(site, index) for site, index, stock in scenario.chips() if stock.stock is not None]
+    return override(scenario, {f"sites.{_key(site)}.chips[{index}].stock": None for site, index in limited})
 
 
 def without_speculation(scenario: Scenario) -> Scenario:

@@ -137,6 +137,21 @@ def test_a_model_nobody_measured_has_no_speculation_rung(scenario: Scenario) -> 
     assert with_speculation(scenario, 9)[0] is None
 
 
+def test_stock_is_lifted_for_the_rungs_that_it_would_forbid(scenario: Scenario) -> None:
+    few = load_scenario(scenario, {"sites.A.chips[0].stock": 64})
+
+    def limited(asked: Scenario, explain: bool) -> PlanResult:
+        result = planned(asked, explain)
+        stock = asked.sites["A"].chips[0].stock
+        if stock is not None and result.evaluation.metrics.gpus > stock:
+            raise InfeasibleError("stock", "the demand does not fit")
+        return result
+
+    found = savings(few, limited)
+    assert found.rungs[0].name == "aggregated"
+    assert "as many chips as it takes" in found.notes[0]
+
+
 def test_no_plan_at_all_is_infeasible(scenario: Scenario) -> None:
     def never(_: Scenario, explain: bool) -> PlanResult:
         raise InfeasibleError("memory", "nothing fits")
