@@ -35,7 +35,8 @@ def baselines(context: PlanContext, candidates: Candidates, plan: Decision | Non
     """The baselines of a scenario; ``plan`` says which room is P's. One room holds the whole stock, in every role."""
     room = one_room(context, plan)
     found = enumerate_candidates(room)
-    cross = tuple(r for r in _routes(context, candidates) if not r.aggregated and not r.relay and r.line is not None)
+    spanning = (r for r in _routes(context, candidates) if not r.aggregated and r.line is not None)
+    cross = tuple(dict.fromkeys(replace(route, relay=False) for route in spanning))
     across = Alternative(context, candidates, cross)
     several = "the scenario has one room" if len(context.scenario.sites) < 2 else "no P and MD pool in two rooms that a line joins"
     return (
