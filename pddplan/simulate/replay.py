@@ -198,11 +198,13 @@ class _Service:
         """What lies between a P pool and each MD pool."""
         pools = self.replay.decision.pools
         kv = transfer_of(self.context, self.deployment, pools[p], self.settings)
+        missing = self.arrivals.md_missing_tokens
+        sizes = np.where(missing > 0.0, np.asarray(kv.transfer_bytes(missing, self.input), dtype=float), 0.0)
         ways = {}
         for md in self.md:
             here, there = pools[p].configuration.site, pools[md].configuration.site
             if here == there:
-                ways[md] = _Way(None, 0.0, None, kv, pools[p], pools[md])
+                ways[md] = _Way(None, 0.0, None, kv, pools[p], pools[md], sizes, sizes)
                 continue
             spec = self.context.line_between(here, there)
             if spec is None:
@@ -213,7 +215,8 @@ class _Service:
             if self.policy.rld == "colocated" and not relays:
                 self._colocate(p)
                 relays = [p]
-            ways[md] = _Way(self.replay.line(link), spec.rtt_s, relays, kv, pools[p], pools[md])
+            whole = np.asarray(kv.transfer_bytes(self.input, self.input), dtype=float)
+            ways[md] = _Way(self.replay.line(link), spec.rtt_s, relays, kv, pools[p], pools[md], sizes, whole)
         return ways
 
     def start(self, skip: int, measure: int) -> None:
@@ -251,8 +254,7 @@ class _Service:
         pool = self.replay.pools[p]
         assert isinstance(pool, PrefillPool)
         session = int(self.arrivals.session[i])
-        missing = self.missing_of(i, session)
-        size = float(way.kv.transfer_bytes(np.array([missing]), np.array([self.input[i]]))[0]) if missing > 0.0 else 0.0
+        size = self._line_bytes(i, way, session)
         prefill = pool.enter(i, session)
         early = (
             self.env.process(self._early_transfer(i, pool, prefill, way, size))
@@ -269,6 +271,13 @@ class _Service:
             yield from self._decode_on_md(i, md)
             return
         yield from self._across(i, way, md, size, session, early)
+
+    def _line_bytes(self, i: int, way: _Way, session: int) -> float:
+        """KV that must cross the line for a request."""
+        if self.md_holds.get(session) is None:
+            return float(way.line_bytes[i])
+        missing = self.missing_of(i, session)
+        return float(way.kv.transfer_bytes(np.array([missing]), self.input[i : i + 1])[0]) if missing > 0.0 else 0.0
 
     def missing_of(self, i: int, session: int) -> float:
         """Tokens that MD lacks: as the stream says, or more when earlier turns of the session ended on RLD."""
@@ -364,8 +373,7 @@ class _Service:
 
     def _hop_s(self, i: int, way: _Way, which: int) -> float:
         """RDMA of the whole context from P to RLD."""
-        whole = np.asarray(way.kv.transfer_bytes(self.input[i : i + 1], self.input[i : i + 1]), dtype=float)
-        return float(rdma_s(self.context, way.source, self.replay.decision.pools[which], whole)[0])
+        return float(rdma_s(self.context, way.source, self.replay.decision.pools[which], way.context_bytes[i : i + 1])[0])
 
     def _colocate(self, p: int) -> None:
         """Relay decode on the instances of a P pool: prefill passes and decode steps take turns."""
@@ -564,7 +572,10 @@ class _Service:
 
 @dataclass(frozen=True)
 class _Way:
-    """What lies between a P and an MD pool: a line (None: one room), its RTT, the RLD pools beside P, and the KV to move."""
+    """What lies between a P and an MD pool: a line (None: one room), its RTT, the RLD pools beside P, and the KV to move.
+
+    line_bytes: KV that MD lacks, context_bytes: that of the whole prompt; shape (requests,).
+    """
 
     line: SharedLine | None
     rtt_s: float
@@ -572,3 +583,5 @@ class _Way:
     kv: Any
     source: Pool
     target: Pool
+    line_bytes: FloatArray
+    context_bytes: FloatArray
