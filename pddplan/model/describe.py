@@ -100,20 +100,24 @@ def parallel_document(model: ModelSpec, parallel: Parallel) -> dict[str, Any]:
 def kv_document(
     model: ModelSpec, cache: KvCache, parallel: Parallel, context_tokens: float, concurrency: float
 ) -> dict[str, Any]:
-    """KV of the asked requests. parts: latent and indexer in bytes/token, window and state in bytes/request at the context."""
+    """KV of the asked requests. parts: latent and indexer in bytes/token, window and state in bytes/request at the context.
+
+    ``bytes_per_request_constant`` is window + state; convolutions kept apart from the state (KDA) stand beside it in parts.convolution.
+    """
     held = {part: float(amount) for part, amount in cache.part_bytes(context_tokens).items()}
     slopes = cache.part_slopes()
     whole = kv_cache(model, cache.format, unified_pages=True)
     one_gpu = cache.per_gpu(parallel)
     marginal = float(cache.bytes_marginal(context_tokens))
     fixed = float(cache.bytes_resident(context_tokens)) - marginal * context_tokens
+    convolution = float(cache.part_bytes(max(context_tokens, 1.0))["convolution"])
     kept = float(cache.entries_bytes(context_tokens)) + cache.transferable_constant * (context_tokens > 0)
     unified = float(whole.entries_bytes(context_tokens)) + whole.transferable_constant * (context_tokens > 0)
     return {
         "format": cache.format,
         "formats": list(model.kv_formats),
         "bytes_per_token": marginal,
-        "bytes_per_request_constant": fixed if context_tokens > 0 else cache.constant,
+        "bytes_per_request_constant": (fixed if context_tokens > 0 else cache.constant) - convolution,
         "bytes_per_token_per_gpu": float(one_gpu.bytes_marginal(context_tokens)),
         "bytes_per_request": kept,
         "bytes_per_request_resident": float(cache.bytes_resident(context_tokens)),
