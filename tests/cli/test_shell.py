@@ -114,11 +114,10 @@ def test_a_full_disk_under_stdout_is_one_line_and_exit_2(pddplan: Run) -> None:
 
 
 def test_piped_output_has_no_colour_and_fits_a_page(pddplan: Run) -> None:
-    for env in ({}, {"NO_COLOR": "1"}):
-        done = pddplan("validate", "pdd-reference", env=env)
-        assert done.returncode == 0, done.stderr
-        assert b"\x1b" not in done.stdout
-        assert max(len(line) for line in done.stdout.decode().splitlines()) <= 100
+    done = pddplan("validate", "pdd-reference")
+    assert done.returncode == 0, done.stderr
+    assert b"\x1b" not in done.stdout
+    assert max(len(line) for line in done.stdout.decode().splitlines()) <= 100
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,6 @@ def test_another_locale_changes_neither_reading_nor_json(pddplan: Run, tmp_path:
     done = pddplan("validate", "方案 1.yaml", "--json", "-", env=env)
     assert done.returncode == 0, done.stderr
     assert "推理 é".encode() in done.stdout
-    assert pddplan("validate", "方案 1.yaml", env=env).returncode == 0
     assert pddplan("--help", env=env).returncode == 0
 
 
