@@ -147,17 +147,18 @@ def idle_pass(
     enters: BoolArray,
     time: FloatArray,
     ttls: FloatArray,
-    distinct: int,
+    size: IntArray,
     edges: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray, int, IntArray]:
     """Idle times in one pass, for caches that keep a block for a time since its last touch.
 
+    Ids are segments of ``size`` blocks, shape (segments,), that are always touched together (BlockRuns.segments).
     edges: rising idle times, shape (bins,). Returns hit tokens by bin of the longest idle time in the leading run, shape
     (bins + 1,); number and sum of idle times between touches of a block by bin, each (bins + 1,); the number of touches;
     and leading blocks per request and ttl (rising), shape (requests, ttls).
     """
     requests = offset.size - 1
-    seen = np.full(distinct, -math.inf, dtype=np.float64)
+    seen = np.full(size.size, -math.inf, dtype=np.float64)
     by_idle = np.zeros(edges.size + 1, dtype=np.float64)
     reuses = np.zeros(edges.size + 1, dtype=np.float64)
     idle_sum = np.zeros(edges.size + 1, dtype=np.float64)
@@ -181,10 +182,10 @@ def idle_pass(
                     while level < ttls.size and ttls[level] < longest:
                         leading[i, level] = position
                         level += 1
-                tokens = min(block_tokens, length[i] - position * block_tokens)
+                tokens = min((position + size[b]) * block_tokens, length[i]) - position * block_tokens
                 if tokens > 0:
                     by_idle[bin_of_longest] += tokens
-                position += 1
+                position += size[b]
             if not known:
                 break
         for k in range(level, ttls.size):
@@ -196,14 +197,14 @@ def idle_pass(
         for r in range(offset[i], offset[i + 1]):
             for b in range(first[r], first[r] + count[r]):
                 idle = time[i] - seen[b]
-                touches += 1
+                touches += size[b]
                 seen[b] = time[i]
                 if idle < math.inf:
                     if idle != previous:
                         at = np.searchsorted(edges, idle)
                         previous = idle
-                    reuses[at] += 1
-                    idle_sum[at] += idle
+                    reuses[at] += size[b]
+                    idle_sum[at] += idle * size[b]
     return by_idle, reuses, idle_sum, touches, leading
 
 

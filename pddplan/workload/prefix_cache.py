@@ -147,10 +147,10 @@ def _session_pass(sequence: CacheSequence, rate_per_s: float, ttl_s: float) -> t
     """Curve of a cache shared by sessions at ``rate_per_s``, and leading blocks of each request at ``ttl_s``."""
     from pddplan.workload import _kernels
 
-    blocks = sequence.blocks
+    blocks, size = sequence.blocks.segments()
     by_idle, reuses, idle_sum, touches, leading = _kernels.idle_pass(
         blocks.first, blocks.count, blocks.offset, sequence.lookup_end, sequence.input_tokens, sequence.block_tokens,
-        sequence.enters, sequence.time_s, np.array([ttl_s]), blocks.distinct, _IDLE_EDGES_S,
+        sequence.enters, sequence.time_s, np.array([ttl_s]), size, _IDLE_EDGES_S,
     )  # fmt: skip
     longer = touches - np.cumsum(reuses[:-1])
     block_seconds = np.cumsum(idle_sum[:-1]) + longer * _IDLE_EDGES_S

@@ -32,6 +32,13 @@ class BlockRuns:
     def blocks(self) -> int:
         return int(self.count.sum())
 
+    def segments(self) -> tuple[BlockRuns, IntArray]:
+        """The same runs over segments of blocks that every run takes whole or not at all, and the blocks of each segment."""
+        edges = np.unique(np.concatenate((self.first, self.first + self.count)))
+        low, high = np.searchsorted(edges, self.first), np.searchsorted(edges, self.first + self.count)
+        runs = BlockRuns(low.astype(np.int64), (high - low).astype(np.int64), self.offset, max(edges.size - 1, 0))
+        return runs, np.diff(edges)
+
     def reordered(self, order: IntArray) -> BlockRuns:
         """The runs of requests order[0], order[1] ...; shape (requests,)."""
         runs = np.diff(self.offset)[order]
