@@ -15,6 +15,7 @@ from pddplan.economics.tokens import TokenPrices
 from pddplan.units import GB, HOURS_PER_MONTH
 
 FloatArray = NDArray[np.float64]
+NOTICEABLE_GAIN = 0.001
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,10 @@ def _cache_advice(curve: BenefitCurve, found: Classification, traffic: Traffic, 
             text = f"the mean hit rate {now:.1%} lies in the valley, and none within reach brings the benefit back: more cache does not pay"
             return Advice("cache", text, {"hit_rate": now, "target_hit_rate": None})
     else:
-        ahead = curve.hit_rate > now
-        if not ahead.any() or curve.benefit[ahead].max() <= _at(curve, now):
+        target, why = now + 0.5 * (cache.highest - now), "goes half of the way that is left"
+        if _at(curve, target) < _at(curve, now) * (1 + NOTICEABLE_GAIN):
             text = f"at the mean hit rate {now:.1%} a higher one brings no benefit at these prices: more cache does not pay"
             return Advice("cache", text, {"hit_rate": now, "target_hit_rate": None})
-        target, why = now + 0.5 * (cache.highest - now), "goes half of the way that is left"
     gain = _at(curve, target) / _at(curve, now) - 1
     needed, per_context = cache.bytes_for(target), cache.bytes_per_context(target)
     numbers: dict[str, float | str | None] = {"hit_rate": now, "target_hit_rate": target, "gain": gain, "bytes": needed}
@@ -152,6 +152,6 @@ def _chunk_advice(curve: BenefitCurve, traffic: Traffic, chunks: Mapping[str, Be
     gains = {name: traffic.benefit(other) / traffic.benefit(curve) - 1 for name, other in chunks.items()}
     best = max(gains, key=lambda name: gains[name])
     numbers: dict[str, float | str | None] = {f"gain_{name}": gain for name, gain in gains.items()}
-    if gains[best] < 0.001:
+    if gains[best] < NOTICEABLE_GAIN:
         return Advice("chunk", "no other chunking gains 0.1 % on this traffic", numbers)
     return Advice("chunk", f"{best} would raise this traffic's benefit by {gains[best]:.1%}", numbers | {"best": best})
