@@ -29,7 +29,7 @@ from pddplan.scenario.schema import ChipStock, Fabric, Model, Policy, Scenario, 
 from pddplan.scenario.sla import Sla
 from pddplan.stages.profiled import profiled_stage
 from pddplan.stages.protocol import AggregatedStage, KvTransfer
-from pddplan.stages.roofline import roofline_instance
+from pddplan.stages.roofline import RooflineInstance, roofline_instance
 from pddplan.workload.from_scenario import request_mix
 from pddplan.workload.mix import RequestMix
 
@@ -78,7 +78,8 @@ class PlanContext:
     prices_usd_h: Mapping[tuple[str, str], float]
     warnings: tuple[str, ...] = ()
     _stages: dict[tuple[Configuration, int, bool], AggregatedStage] = field(default_factory=dict, repr=False, compare=False)
-    _rows: dict[tuple[Configuration, int, bool], StageRows] = field(default_factory=dict, repr=False, compare=False)
+    _instances: dict[object, RooflineInstance] = field(default_factory=dict, repr=False, compare=False)
+    _rows: dict[tuple[int, str], StageRows] = field(default_factory=dict, repr=False, compare=False)
     _tables: dict[int, DecodeTables] = field(default_factory=dict, repr=False, compare=False)
     _passes: dict[tuple[Configuration, int, bool], Passes] = field(default_factory=dict, repr=False, compare=False)
     _queues: dict[object, QueueLaw] = field(default_factory=dict, repr=False, compare=False)
@@ -135,6 +136,10 @@ class PlanContext:
         """The same rooms, chips and prices under other traffic; stages are shared, since no traffic is in them."""
         return replace(self, deployments=deployments, _rows={})
 
+    def sharing(self, other: PlanContext) -> PlanContext:
+        """This context with the traffic of ``other``, whose instances on the same chips it need not build again."""
+        return replace(self, deployments=other.deployments, _instances=other._instances, _rows=other._rows, _tables=other._tables)
+
     def settings(self, deployment: str, relay_threshold_s: float | None = None) -> Settings:
         """The scenario's policy of one deployment as Settings; where the policy says auto, ``relay_threshold_s`` and 8192-token chunks
         stand."""
@@ -170,6 +175,18 @@ class PlanContext:
             tokens = deployment.speculation.acceptance_length if deployment.speculation else 1.0
             return profiled_stage(stock.profiles[configuration.profile], place, deployment.kv, tokens)
         options = self.scenario.each_deployment()[configuration.deployment].engine_options
+        speculation = deployment.speculation if configuration.role != "P" else None
+        key = (
+            configuration.deployment,
+            configuration.chip,
+            configuration.engine,
+            configuration.parallel,
+            settings.prefill_chunk_tokens,
+            settings.tail_packing,
+            speculation,
+        )
+        if key in self._instances:
+            return self._instances[key]
         stage = roofline_instance(
             deployment.spec,
             self.chips[configuration.chip],
@@ -178,20 +195,19 @@ class PlanContext:
             kv_format=deployment.kv_format,
             prefill_chunk_tokens=settings.prefill_chunk_tokens,
             tail_packing=settings.tail_packing,
-            speculation=deployment.speculation if configuration.role != "P" else None,
-            role=configuration.role,
+            speculation=speculation,
             reserves=Reserves(options.memory_fraction, options.activation, options.cuda_graphs, options.framework),
         )
         if options.max_sequences is not None:
             stage = replace(stage, batch_max=min(stage.batch_max, float(options.max_sequences * configuration.parallel.dp)))
+        self._instances[key] = stage
         return stage
 
     def prefill_rows(self, configuration: Configuration, settings: Settings | None = None) -> StageRows:
         """Prefill of every row of the configuration's deployment, computed once."""
-        settings = settings or self.settings(configuration.deployment)
-        key = (configuration, settings.prefill_chunk_tokens, settings.tail_packing)
+        stage, mix = self.instance(configuration, settings), self.deployments[configuration.deployment].mix
+        key = (id(stage), configuration.deployment)
         if key not in self._rows:
-            stage, mix = self.instance(configuration, settings), self.deployments[configuration.deployment].mix
             uncached, cached = mix.uncached_tokens, mix.input_tokens - mix.uncached_tokens
             self._rows[key] = StageRows(stage.prefill_s(uncached, cached), stage.prefill_occupancy_s(uncached, cached))
         return self._rows[key]

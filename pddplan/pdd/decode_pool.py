@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pddplan.pdd.laws import exponential_nodes
+from pddplan.pdd.laws import GRID, exponential_nodes
 from pddplan.queueing.decode import BatchLaw, Spread, open_loop
+from pddplan.queueing.mg1 import waiting_cdf
 from pddplan.stages.protocol import DecodeStage
 
 FloatArray = NDArray[np.float64]
@@ -102,7 +103,8 @@ def interruptions(rate_per_s: float, seconds: FloatArray, weight: FloatArray) ->
 @dataclass(frozen=True)
 class DecodeState:
     """A decode pool in its steady state. Nodes (what an arriving request meets): ``token_s`` seconds per token, ``wait_s`` for a
-    place, ``probability``; shape (nodes,). queued: whether requests meet others (False: capacities only)."""
+    place, ``probability``; shape (nodes,). queued: whether requests meet others (False: capacities only). extend_wait_cdf: wait of an
+    extend for those before it (None: there are none)."""
 
     utilisation: float
     batch_mean: float
@@ -117,6 +119,7 @@ class DecodeState:
     wait_given_s: float
     extend_share: float = 0.0
     extend_queue_s: float = 0.0
+    extend_wait_cdf: FloatArray | None = None
     interruptions: Interruptions | None = None
     queued: bool = True
 
@@ -127,10 +130,12 @@ class DecodeState:
     @property
     def first_s(self) -> float:
         """From a place to the first token: what is left of the step (or extend) under way, then one step."""
-        if not self.queued:
-            return self.step_mean_s
-        busy = -math.expm1(-self.batch_mean)
-        return self.step_mean_s * (1.0 + 0.5 * busy) + self.extend_queue_s
+        return self.step_mean_s * (1.0 + 0.5 * self.busy) + self.extend_queue_s
+
+    @property
+    def busy(self) -> float:
+        """Probability that a step is under way; 0 where requests meet no others."""
+        return -math.expm1(-self.batch_mean) if self.queued else 0.0
 
     @property
     def stable(self) -> bool:
@@ -152,7 +157,8 @@ def decode_state(
 ) -> DecodeState:
     """State of a pool that ``rate_per_s`` requests of ``tokens_per_request`` enter; extends arrive beside them and block decoding.
 
-    arrival_scv: of the gaps between requests at the pool's door. extend_s, extend_rate_per_s: duration and rate (all instances) of each kind of extend, shape (kinds,).
+    arrival_scv: of the gaps between requests at the pool's door. extend_s, extend_rate_per_s: duration and rate (all instances) of each
+    kind of extend, shape (kinds,).
 
     An overloaded pool is an answer (utilisation >= 1).
     """
@@ -183,6 +189,8 @@ def decode_state(
         return _overloaded(law.utilisation, table)
     tokens, waits, probability = _nodes(law)
     queue = float(rates @ durations**2) / (2.0 * (1.0 - share))
+    kinds = interruptions(float(rates.sum()), durations, rates)
+    behind = waiting_cdf(kinds.rate_per_s, kinds.seconds, kinds.probability, GRID) if kinds is not None and queueing else None
     token_mean = float(probability @ tokens)
     return DecodeState(
         utilisation=law.utilisation,
@@ -198,7 +206,8 @@ def decode_state(
         wait_given_s=law.wait_given_s,
         extend_share=share,
         extend_queue_s=queue,
-        interruptions=interruptions(float(rates.sum()), durations, rates),
+        extend_wait_cdf=behind,
+        interruptions=kinds,
         queued=queueing,
     )
 

@@ -21,6 +21,7 @@ from pddplan.pdd.steady_state import SteadyState
 FloatArray = NDArray[np.float64]
 
 CELLS = 1000
+STEP_PARTS = 8
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Stream:
     """Atoms of one pipeline, class, size and way through the plan, shape (atoms,); weight is the share of the deployment's requests.
 
     ttft_s: without waits. base_s: first to last token without what MD's state decides; md_gaps: gaps of MD's pace after it. gaps: O - 1.
-    stall_s: of the handoff (0: none). queue_cdf: wait before prefill; place_cdf: wait for a place that delays the first token (RLD's, or
+    stall_s: of the handoff, MD's queue left out (0: none). queue_cdf: wait before prefill; place_cdf: wait for a place that delays the
+    first token (RLD's, or
     MD's without relay). md: MD's state, None where MD is not visited. starts, paces, served: False where the way to the first, to the last
     token is
     overloaded. flow, atom: where the atoms come from (aggregated pools: flow -1, rows of the mix).
@@ -91,9 +93,9 @@ def streams_of(state: SteadyState, chunk_tokens: float) -> tuple[Stream, ...]:
                 ttft = start + flow.hop_s[row] + rld.first_s
                 on_rld = np.maximum(np.where(atoms.local, output, atoms.eager_tokens + handed.extra_tokens) - 1.0, 0.0)
                 joins = handed.md_tokens > 0.0
-                queue = md.step_mean_s / 2.0 + md.extend_queue_s
-                stall = np.where(joins, handed.stall_s + np.where(handed.extend_s > 0.0, queue, 0.0), 0.0)
-                base = on_rld * rld.token_mean_s + stall
+                queue = md.step_mean_s * md.busy / 2.0 + md.extend_queue_s
+                stall = np.where(joins, handed.stall_s, 0.0)
+                base = on_rld * rld.token_mean_s + np.where(joins, handed.stall_s + queue * (handed.extend_s > 0.0), 0.0)
                 md_gaps = np.where(joins, np.maximum(handed.md_tokens - 1.0, 0.0), 0.0)
                 place, step = md_place(rld), rld.step_mean_s
                 uses_md = md if name == "P-RLD-MD" else None
@@ -196,22 +198,41 @@ def stall_cdf(stream: Stream) -> FloatArray:
     several = stream.gaps > 0.0
     if not stream.paces or not several.any():
         return GRID.never()
-    token, wait, probability = _nodes(stream)
+    token, _, probability = _nodes(stream)
     weight = stream.weight[several]
     if stream.md is None:
         return GRID.law(np.full(weight.size, stream.rld_step_s), weight)
-    per_token = stream.md.tokens_per_step
+    step_s = stream.md.token_mean_s * stream.md.tokens_per_step
     residence = stream.md_gaps[several] * stream.md.token_mean_s + stream.base_s[several] * stream.direct
-    weight, (stall, residence) = cells(weight, (stream.stall_s[several], residence), CELLS // 8)
-    own = np.maximum(stall[:, None] + np.where(stall[:, None] > 0.0, wait[None, :], 0.0), stream.rld_step_s)
+    mass = float(weight.sum())
+    pauses, (residence,) = cells(weight / mass, (residence,), CELLS // 8)
+    steps = GRID.law(token * stream.md.tokens_per_step, probability)
     others = stream.md.interruptions
-    calm = np.ones(weight.size) if others is None else np.exp(-others.rate_per_s * residence)
-    law = GRID.law(np.maximum(own, token[None, :] * per_token), (weight * calm)[:, None] * probability[None, :])
-    if others is None:
-        return law
-    mean_own = own @ probability
-    behind = stream.md.token_mean_s * per_token + others.seconds
-    return law + GRID.law(np.maximum(mean_own[:, None], behind[None, :]), weight[:, None] * others.longest(residence))
+    if others is not None:
+        longest = pauses @ others.longest(residence)
+        met = float(longest.sum())
+        steps = (1.0 - met) * steps + GRID.law(step_s + others.seconds, longest)
+    handoff = _handoff_cdf(stream, several, step_s)
+    return mass * (steps if handoff is None else GRID.maximum(steps, handoff))
+
+
+def _handoff_cdf(stream: Stream, several: NDArray[np.bool_], step_s: float) -> FloatArray | None:
+    """Law over the stream's requests of the gap at the handoff: recompute, the rest of MD's step, other recomputes, a place at MD."""
+    stall, weight = stream.stall_s[several], stream.weight[several]
+    if stream.md is None or not stall.any():
+        return None
+    handed = stall > 0.0
+    share = float(weight[handed].sum()) / float(weight.sum())
+    weights, (stalls,) = cells(weight[handed] / float(weight[handed].sum()), (stall[handed],), CELLS // 8)
+    _, wait, probability = _nodes(stream)
+    values = stalls[:, None] + wait[None, :]
+    law = GRID.law(values, weights[:, None] * probability[None, :])
+    rest = step_s * (np.arange(STEP_PARTS) + 0.5) / STEP_PARTS
+    law = GRID.convolve(law, stream.md.busy * GRID.law(rest) + (1.0 - stream.md.busy))
+    if stream.md.extend_wait_cdf is not None:
+        law = GRID.convolve(law, stream.md.extend_wait_cdf)
+    floor = GRID.law(np.array([stream.rld_step_s]))
+    return GRID.maximum(share * law + (1.0 - share), floor)
 
 
 def good_mass(stream: Stream, ttft_limit_s: float | None, tpot_limit_s: float | None) -> float:

@@ -219,14 +219,15 @@ class _Solver:
         stage = self.tables(rld).stage
         return float(np.asarray(stage.step_s(np.ones(1), np.array([mix.mean(mix.input_tokens)])))[0]) / stage.tokens_per_step
 
-    def _extend(self, md: int, context_tokens: float) -> Extend:
-        """extend(n) as a straight line through 1 and 512 tokens at a mean context."""
+    def _extend(self, md: int, context_tokens: float, most_tokens: float) -> Extend:
+        """extend(n) at a mean context as a straight line through 1 and the most tokens handed over."""
         stage = self.tables(md).stage
         if not extends(stage):
             return Extend(np.zeros(()), np.zeros(()))
-        one, many = np.asarray(stage.extend_s(np.array([1.0, 512.0]), np.full(2, context_tokens)), dtype=np.float64)
-        slope = max(float(many - one) / 511.0, 0.0)
-        return Extend(np.asarray(one - slope), np.asarray(slope))
+        many = max(float(most_tokens), 2.0)
+        low, high = np.asarray(stage.extend_s(np.array([1.0, many]), np.full(2, context_tokens)), dtype=np.float64)
+        slope = max(float(high - low) / (many - 1.0), 0.0)
+        return Extend(np.asarray(low - slope), np.asarray(slope))
 
     def _hand_over(self, atoms: Atoms, token_s: dict[int, float], relay: dict[int, DecodeState]) -> Handed:
         flow = atoms.flow
@@ -254,9 +255,11 @@ class _Solver:
             )
             result = ship_kv(kv, atoms.flow_bytes_per_s[index], token, rtt)
         elif mode == "catch-up":
-            result = catch_up(eager, rest, self._extend(flow.md, mean_context), token, rtt, policy.catch_up_threshold)
+            result = catch_up(
+                eager, rest, self._extend(flow.md, mean_context, eager.max()), token, rtt, policy.catch_up_threshold
+            )
         else:
-            result = one_shot(eager, self._extend(flow.md, mean_context), rtt)
+            result = one_shot(eager, self._extend(flow.md, mean_context, eager.max()), rtt)
 
         def placed(values: FloatArray) -> FloatArray:
             column = zero.copy()

@@ -149,6 +149,7 @@ def _timeline(context: PlanContext, state: SteadyState, streams: Sequence[Stream
     hidden = max(min(rld_end, handover + transfer) - first, 0.0)
     clock = rld_end
     stall = float(stream.stall_s[index])
+    stall += md.step_mean_s * md.busy / 2.0 + md.extend_queue_s if stall > 0.0 else 0.0
     if stream.pipeline == "P-RLD-MD" and float(handed.md_tokens[atom]) > 0.0:
         add("MD", "take over (stall)", stall, on_rld)
         add("MD", "decode", float(stream.md_gaps[index]) * md.token_mean_s, float(handed.md_tokens[atom]))
