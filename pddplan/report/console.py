@@ -91,11 +91,11 @@ def _plain(value: float) -> str:
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:
-    """One paragraph, wrapped with a hanging indent."""
-    body = text.lstrip("\n")
-    indent = " " * (len(body) - len(body.lstrip()) + 2)
-    lines = textwrap.wrap(body, console.width, subsequent_indent=indent, break_on_hyphens=False)
-    console.print("\n" * (len(text) - len(body)) + "\n".join(lines), style=style, markup=False, soft_wrap=True)
+    """Lines of text, each wrapped with a hanging indent."""
+    for line in text.split("\n"):
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        wrapped = textwrap.wrap(line, console.width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+        console.print("\n".join(wrapped), style=style, markup=False, soft_wrap=True)
 
 
 def _fleet(evaluation: Evaluation, short: bool = False) -> str:
