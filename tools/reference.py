@@ -127,7 +127,8 @@ def validation() -> str:
     lines = [
         "# Validation", "",
         "Gathered by `tools/reference.py` from `docs/validation/`; do not edit. Every part says its date, its command, its target,",
-        "what came out, and why it deviates where it does. A target that is missed is reported as missed; no constant was chosen to meet one.", "",
+        "what came out, and why it deviates where it does. A target that is missed is reported as missed; no constant was chosen",
+        "to meet one.", "",
         *(f"- [{title}](#{slugify(title)})" for title in titles),
     ]  # fmt: skip
     for part in parts:
