@@ -70,7 +70,7 @@ def one_room(context: PlanContext, plan: Decision | None) -> PlanContext:
     entry = scenario.sites[site].model_copy(update={"chips": tuple(merged.values()), "power": None, "gpus_max": None})
     search = scenario.search.model_copy(update={"aggregated": True})
     alone: Scenario = scenario.model_copy(update={"sites": {site: entry}, "links": {}, "search": search, "plan": None, "fleet": None})
-    return PlanContext.from_scenario(alone).with_deployments(context.deployments)
+    return PlanContext.from_scenario(alone).sharing(context)
 
 
 def _routes(context: PlanContext, candidates: Candidates) -> tuple[Route, ...]:

@@ -27,7 +27,8 @@ class Assessment:
 
 @dataclass(frozen=True)
 class Found:
-    """best: the best feasible point (None: none found), of value ``worth``. bound: no point of the box is worth more.
+    """best: the best feasible point (None: none found), of value ``worth``. bound: no point of the box is worth more than this or
+    than the cutoff.
 
     complete: the box was searched to the end.
     """
@@ -59,11 +60,13 @@ def best_in_box(
     assess: Callable[[Point], Assessment],
     cutoff: float = -math.inf,
     calls: int = 1000,
+    slack: float = 0.0,
 ) -> Found:
     """Point of greatest ``worth(point, share)`` among the feasible points of lower..upper.
 
     worth falls in every coordinate at equal share (-inf beyond a hard cap) and rises with the share. Only points worth more
     than ``cutoff`` matter. At most ``calls`` assessments; then the result is incomplete and the bound says what was left.
+    ``slack``: relative distance from the bound at which the search may stop.
     """
     memory, asked = _Memory(), 0
 
@@ -79,27 +82,36 @@ def best_in_box(
     def ceiling(point: Point) -> float:
         return worth(point, memory.share_bound(point))
 
-    if not ask(upper).feasible or ceiling(lower) <= cutoff:
+    if ceiling(lower) <= cutoff:
         return Found(None, -math.inf, -math.inf, True)
+    first = ask(lower)
+    most, reached = worth(lower, 1.0), worth(lower, first.share)
+    if first.feasible and reached >= most - slack * abs(most):
+        return Found(lower, reached, most, True) if reached > cutoff else Found(None, -math.inf, most, True)
+    highest = ask(upper)
+    if not highest.feasible:
+        return Found(None, -math.inf, -math.inf, True)
+
+    def promise(point: Point) -> float:
+        return worth(point, highest.share)
+
     corner = lower
     for axis in range(len(lower)):
-        if asked >= calls or ceiling(corner) <= cutoff:
+        if asked >= calls or promise(corner) <= cutoff:
             break
         corner = _raised(corner, upper, axis, ask)
     best: Point | None = None
-    best_worth = cutoff
-    queue: list[tuple[float, Point]] = [(-ceiling(corner), corner)]
+    best_worth, left = cutoff, -math.inf
+    queue: list[tuple[float, Point]] = [(-promise(corner), corner)]
     seen = {corner}
     while queue:
         promised, point = heapq.heappop(queue)
-        if -promised <= best_worth:
+        if -promised <= best_worth + (slack * abs(best_worth) if best else 0.0):
+            left = -promised
             break
-        if ceiling(point) < -promised:
-            heapq.heappush(queue, (-ceiling(point), point))
-            continue
         if asked >= calls:
             return Found(best, best_worth if best else -math.inf, -promised, False)
-        if not memory.surely_fails(point):
+        if not memory.surely_fails(point) and ceiling(point) > best_worth:
             answer = ask(point)
             value = worth(point, answer.share)
             if answer.feasible and value > best_worth:
@@ -108,9 +120,9 @@ def best_in_box(
             following = (*point[:axis], point[axis] + 1, *point[axis + 1 :])
             if following[axis] <= upper[axis] and following not in seen:
                 seen.add(following)
-                if ceiling(following) > best_worth:
-                    heapq.heappush(queue, (-ceiling(following), following))
-    return Found(best, best_worth if best else -math.inf, max(best_worth, -math.inf) if best else cutoff, True)
+                if promise(following) > best_worth:
+                    heapq.heappush(queue, (-promise(following), following))
+    return Found(best, best_worth if best else -math.inf, max(best_worth, left), True)
 
 
 def _raised(corner: Point, upper: Point, axis: int, ask: Callable[[Point], Assessment]) -> Point:

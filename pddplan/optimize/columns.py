@@ -96,16 +96,20 @@ class Columns:
     def tighten(self, options: Iterable[str]) -> bool:
         """Ask the theory of queues about those options that have only their loose bound; whether there was any."""
         loose = [n for n in options if n not in self.least and n not in self.tables and self._queues(self.slots[n])]
-        alone = self.fixed_scale and self.context.scenario.search.configurations_per_role == 1
         for name in loose:
             candidate, need = self.slots[name].instance
             demand = self._demand(candidate, need)
             most = self._serving_max(candidate, demand, self.bounds.loose(candidate, need))
-            if alone:
+            if self._alone:
                 self.least[name] = self.bounds.least_count(candidate, need, demand, most)
             else:
                 self.tables[name] = self.bounds.capacities(candidate, need, most)
         return bool(loose)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether each configuration carries its role's whole, known demand: then only its least count matters."""
+        return self.fixed_scale and self.context.scenario.search.configurations_per_role == 1
 
     def _queues(self, slot: Slot) -> bool:
         """Whether an option has more to it than its loose bound (a line, a relay pool and a measured rate have not)."""
@@ -158,7 +162,7 @@ class Columns:
         name = f"{candidate.name} [{need.rows}]"
         self.slots[name] = slot
         if need.role == "RLD":
-            counts = candidate.counts(self._ceiling(candidate))
+            counts = candidate.counts(self._ceiling(candidate))[: 1 if self._alone else None]
             return self._priced(name, pool, dict.fromkeys(rows, 1.0), counts, np.ones(counts.shape), candidate)
         each = self.bounds.loose(candidate, need)
         if each <= 0:
@@ -173,6 +177,9 @@ class Columns:
             least = self.least[name]
             enough = serving >= (COUNT_LIMIT + 1 if least is None else least)
             counts, capacity = counts[enough], np.maximum(capacity[enough], self._demand(candidate, need))
+        if self._alone:
+            first = np.nonzero(capacity >= self._demand(candidate, need) * (1 - 1e-9))[0][:1]
+            counts, capacity = counts[first], capacity[first]
         return self._priced(name, pool, dict.fromkeys(rows, 1.0), counts, capacity, candidate)
 
     def _rated(self, slot: Slot, pool: str, loads: dict[str, float]) -> Option:

@@ -102,6 +102,7 @@ class Search:
     outcome: Outcome = field(default_factory=lambda: Outcome(None, -math.inf))
     works: list[Columns] = field(default_factory=list)
     _thresholds: list[float | None] = field(default_factory=list)
+    _closed: float = -math.inf
     _started: float = 0.0
     _asked: int = 0
 
@@ -132,7 +133,7 @@ class Search:
             remaining += self._try(finer_settings(self.context, self.routes, chosen, tried), thresholds)
         best = self.incumbent
         self.outcome.best = best
-        self.outcome.bound = max([*remaining, best.value if best else -math.inf])
+        self.outcome.bound = max([*remaining, self._closed if best else -math.inf, best.value if best else -math.inf])
         return self.outcome
 
     def _try(self, choices: tuple[Settings, ...], thresholds: tuple[float, ...]) -> list[float]:
@@ -315,14 +316,19 @@ class Search:
             return -cost if self.goal == "min-cost" else self.context.rate_per_s * share / max(cost, 1e-12)
 
         cutoff = self.incumbent.value if self.incumbent else -math.inf
-        found = best_in_box((0,) * len(names), span, worth, lambda point: trial.assess(counts_of(point)), cutoff, TUPLE_CALLS)
+        found = best_in_box(
+            (0,) * len(names), span, worth, lambda point: trial.assess(counts_of(point)), cutoff, TUPLE_CALLS, self.effort.gap
+        )
         self.outcome.nearest = self.outcome.nearest or trial.nearest
         if found.best is not None:
             counts = counts_of(found.best)
             decision = trial.best_settings(counts)
             assert decision is not None
             self._offer(columns, counts, decision, 1.0)
-        return -math.inf if found.complete else found.bound
+        if found.complete:
+            self._closed = max(self._closed, found.bound)
+            return -math.inf
+        return found.bound
 
     def _lower(self, columns: Columns, program: Program, solution: Solution) -> tuple[int, ...]:
         """Counts under which no plan of these configurations can go: where a pool has one, its table's; else the least of all."""

@@ -52,6 +52,9 @@ def test_the_box_search_finds_what_trying_every_point_finds(oracle, ratio):
         assert found.best is None
     else:
         assert found.worth == pytest.approx(expected)
+        near = best_in_box(lower, upper, worth, assess, slack=0.1)
+        assert near.worth >= expected - 0.1 * abs(near.bound) - 1e-12
+        assert near.bound >= expected - 1e-12
         few = best_in_box(lower, upper, worth, assess, calls=3)
         assert few.bound >= expected - 1e-12
         assert best_in_box(lower, upper, worth, assess, cutoff=expected).best is None
