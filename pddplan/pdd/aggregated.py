@@ -1,6 +1,7 @@
 """Aggregated serving in the open: prefill and decode share an instance.
 
-Prefill takes rho = lambda E[S] of the instance's time, so decode steps last tau(b) / (1 - rho); that is
+Prefill takes a share rho of the instance's time: lambda E[S] with S alone for those who find no other prefill (1 - rho of them) and packed for
+the rest, rho = l / (1 + l - p) with l and p the load of lone and of packed prefills. So decode steps last tau(b) / (1 - rho); that is
 tpot = tau(b) / s + (b / O) S of a closed system. A chunk's step also carries the running decodes: the prefill queue
 serves S + chunks tau. A request first waits for a place (memory), then for its turn to prefill; its first token ends prefill.
 """
@@ -63,8 +64,11 @@ def aggregated_state(
         return AggregatedState(pool, min(load, 1.0 - 1e-12) if load <= 1.0 + 1e-9 else load, rate, None, ())
     rows = context.prefill_rows(chosen.configuration, decision.settings)
     full = policy.queueing == "full"
-    service = float(weight @ rows.occupancy_s) / part if part > 0.0 else 0.0
-    prefill_share = rate * service / chosen.instances
+    passes = context.passes(chosen.configuration, decision.settings)
+    per_instance = rate / chosen.instances / part if part > 0.0 else 0.0
+    packed, lone = (per_instance * float(weight @ seconds) for seconds in (rows.occupancy_s, passes.alone_s))
+    lone = max(lone, packed)
+    prefill_share = lone / (1.0 + lone - packed)
     table = agg_table(context, decision, deployment, pool)
     tokens = float(weight @ mix.output_tokens) / part if part > 0.0 else 0.0
     if prefill_share >= 1.0 or table.batch_max == 0:
@@ -84,7 +88,6 @@ def aggregated_state(
         queueing=full,
     )
     utilisation = prefill_share + (1.0 - prefill_share) * state.utilisation if state.stable else state.utilisation
-    passes = context.passes(chosen.configuration, decision.settings)
     chunks = np.maximum(np.ceil(mix.uncached_tokens / decision.settings.prefill_chunk_tokens), 1.0)
     beside = round(state.step_mean_s * (1.0 - prefill_share) * -math.expm1(-state.batch_mean), 6) if full else 0.0
     scv = 1.0 + part * (mix.arrival_scv - 1.0)
@@ -103,7 +106,7 @@ def aggregated_state(
     )
     ttft = rows.latency_s + (chunks + 0.5 * (1.0 - prefill_share)) * beside + policy.fixed_ttft
     stable = utilisation < 1.0 and math.isfinite(queue.mean_s)
-    met = _Met(rate / chosen.instances, rows.occupancy_s, weight, state.token_mean_s, full and prefill_share > 0.0)
+    met = _Met(rate / chosen.instances, passes.alone_s, weight, state.token_mean_s, full and prefill_share > 0.0)
     return AggregatedState(
         pool,
         utilisation if stable else max(utilisation, 1.0),

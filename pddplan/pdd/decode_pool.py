@@ -220,6 +220,7 @@ def relay_state(
     hold_scv: float,
     *,
     spread: Spread,
+    arrival_scv: float = 1.0,
     queueing: bool = True,
 ) -> DecodeState:
     """State of an RLD pool: residence is set by the transfer that it hides, not by the batch, so places empty at n / hold.
@@ -251,7 +252,15 @@ def relay_state(
         )
     if hold_s <= 0.0:
         rate_per_s, hold_s = 0.0, 1.0
-    law = open_loop(rate_per_s, hold_s, np.ones(table.batch_max), instances=instances, spread=spread, output_scv=hold_scv)
+    law = open_loop(
+        rate_per_s,
+        hold_s,
+        np.ones(table.batch_max),
+        instances=instances,
+        spread=spread,
+        output_scv=hold_scv,
+        arrival_scv=arrival_scv,
+    )
     if not law.stable:
         return _overloaded(law.utilisation, table)
     running = law.running

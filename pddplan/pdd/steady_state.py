@@ -60,6 +60,7 @@ class Handed:
     extra_tokens: FloatArray
     rld_extra_s: FloatArray
     extend_s: FloatArray
+    first_extend_s: FloatArray
     batches: FloatArray
     line_bytes: FloatArray
     md_tokens: FloatArray
@@ -238,7 +239,7 @@ class _Solver:
         goes = atoms.relayed & ~atoms.local & (left > 0.0)
         md_tokens = np.where(atoms.relayed, 0.0, output)
         if flow.rld is None or not goes.any():
-            return Handed(zero, zero, zero, zero, zero, zero, md_tokens, self.decision.settings.handoff)
+            return Handed(zero, zero, zero, zero, zero, zero, zero, md_tokens, self.decision.settings.handoff)
         assert flow.line is not None
         state = relay.get(flow.rld)
         load = 0.0 if state is None else state.utilisation
@@ -273,6 +274,7 @@ class _Solver:
             extra,
             placed(result.rld_extra_s),
             placed(result.extend_s),
+            placed(result.first_extend_s),
             placed(result.batches),
             placed(result.line_bytes),
             md_tokens,
@@ -298,6 +300,7 @@ class _Solver:
             arrivals.work_mean,
             arrivals.work_scv,
             spread=spread_of(policy.decode_dispatch),
+            arrival_scv=self._door_scv(members, arrivals.rate_per_s),
             queueing=policy.queueing == "full",
         )
 
@@ -325,8 +328,9 @@ class _Solver:
             rates.append(np.where(h.md_tokens > 0.0, rate, 0.0))
             tokens.append(h.md_tokens)
             contexts.append(mix.input_tokens[a.row] + mix.output_tokens[a.row] - h.md_tokens / 2.0)
-            extends.append(np.where(h.batches > 0.0, h.extend_s / np.maximum(h.batches, 1.0), 0.0))
-            extend_rates.append(rate * h.batches)
+            more = np.maximum(h.batches - 1.0, 0.0)
+            extends += [h.first_extend_s, (h.extend_s - h.first_extend_s) / np.maximum(more, 1.0)]
+            extend_rates += [np.where(h.first_extend_s > 0.0, rate, 0.0), rate * more]
         arrivals = self._arrivals(md, np.concatenate(rates), np.concatenate(tokens), np.concatenate(contexts))
         cache = cache_bytes_per_instance(self.context, self.decision, self.decision.pools[md])
         table = self.tables(md).table(arrivals.context_tokens, arrivals.resident_bytes, cache)
@@ -339,10 +343,18 @@ class _Solver:
             arrivals.work_mean,
             spread=spread_of(policy.decode_dispatch),
             token_scv=arrivals.work_scv,
+            arrival_scv=self._door_scv(members, arrivals.rate_per_s),
             extend_s=extend[extend_rate > 0.0],
             extend_rate_per_s=extend_rate[extend_rate > 0.0],
             queueing=policy.queueing == "full",
         )
+
+    def _door_scv(self, members: Sequence[int], rate_per_s: float) -> float:
+        """Dispersion of arrivals at a decode pool over the time requests stay: prefill delays bursts, but does not undo them."""
+        owners = {self.flows[i].deployment.name: self.flows[i] for i in members}
+        total = sum(self.rate(flow) for flow in owners.values())
+        scv = sum(self.rate(flow) * flow.deployment.mix.arrival_scv for flow in owners.values()) / total
+        return 1.0 + min(rate_per_s / total, 1.0) * (scv - 1.0)
 
     def _arrivals(self, pool: int, rates: FloatArray, work: FloatArray, contexts: FloatArray) -> _Arrivals:
         """Moments of the requests entering a pool; context and memory are weighted by residence."""
