@@ -70,7 +70,7 @@ CONSTANTS: tuple[Constant, ...] = (
 
 @dataclass(frozen=True)
 class Pools:
-    """What disaggregated rows have besides: their prefill workers. ``FitRows.terms`` are then those of a decode worker."""
+    """What disaggregated rows have besides: their prefill workers. ``BenchmarkRows.terms`` are then those of a decode worker."""
 
     prefill_terms: StepTerms
     prefill_workers: FloatArray
@@ -79,7 +79,7 @@ class Pools:
 
 
 @dataclass(frozen=True)
-class FitRows:
+class BenchmarkRows:
     """What the fit sees of each row, shape (rows,). ``groups``: engine, engine_generation, engine_law labels."""
 
     terms: StepTerms
@@ -97,7 +97,7 @@ class FitRows:
     ttft_weight: FloatArray
     pools: Pools | None = None
 
-    def take(self, index: NDArray[np.int64]) -> FitRows:
+    def take(self, index: NDArray[np.int64]) -> BenchmarkRows:
         """The rows ``index``."""
         named = ("terms", "draft", "groups", "pools")
         rows = {f.name: getattr(self, f.name)[index] for f in fields(self) if f.name not in named}
@@ -108,7 +108,7 @@ class FitRows:
             self.pools.transfer_s[index],
         )
         draft = None if self.draft is None else self.draft.take(index)
-        return FitRows(terms=self.terms.take(index), draft=draft, groups={k: v[index] for k, v in self.groups.items()}, pools=pools, **rows)
+        return BenchmarkRows(terms=self.terms.take(index), draft=draft, groups={k: v[index] for k, v in self.groups.items()}, pools=pools, **rows)
 
 
 COMMON = "all"
@@ -153,12 +153,12 @@ class Layout:
         return Overlay(**{name: priors[name] * np.exp(column) for name, column in logs.items()})
 
 
-def predict(rows: FitRows, layout: Layout, theta: FloatArray) -> LoopState:
+def predict(rows: BenchmarkRows, layout: Layout, theta: FloatArray) -> LoopState:
     """Closed-loop prediction of the rows under the constants ``theta``."""
     return predict_with(rows, layout.overlay(theta, layout.members(rows.groups), len(rows.tpot_s)))
 
 
-def predict_with(rows: FitRows, overlay: Overlay) -> LoopState:
+def predict_with(rows: BenchmarkRows, overlay: Overlay) -> LoopState:
     """Closed-loop prediction under constants given per row."""
     accepted = np.where(rows.draft_tokens > 0, np.minimum(overlay.acceptance_length, rows.draft_tokens + 1.0), 1.0)
     if rows.pools is None:
@@ -177,7 +177,7 @@ TPOT_SPREAD = 0.10
 TTFT_SPREAD = 0.25
 
 
-def _residuals(rows: FitRows, overlay: Overlay) -> FloatArray:
+def _residuals(rows: BenchmarkRows, overlay: Overlay) -> FloatArray:
     usable = np.isfinite(rows.ttft_s)
     state = predict_with(rows, overlay)
     tpot = np.log(state.tpot_s / rows.tpot_s) / TPOT_SPREAD * rows.weight
@@ -187,7 +187,7 @@ def _residuals(rows: FitRows, overlay: Overlay) -> FloatArray:
 
 
 def fit(
-    tables: Sequence[FitRows], layout: Layout, shrinkage: float, start: FloatArray | None = None, evaluations: int = 12
+    tables: Sequence[BenchmarkRows], layout: Layout, shrinkage: float, start: FloatArray | None = None, evaluations: int = 12
 ) -> FloatArray:
     """theta that minimises the shrunk soft-L1 loss on the rows of all ``tables`` together."""
     members = [layout.members(rows.groups) for rows in tables]

@@ -6,7 +6,7 @@ kept: one that cannot be priced carries its reason.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -180,6 +180,14 @@ class ServedRows:
     draft: StepTerms | None
     draft_tokens: FloatArray
     reasons: tuple[str, ...]
+
+    def take(self, keep: NDArray[np.bool_]) -> ServedRows:
+        """The rows of the mask ``keep``."""
+        rows = {n: getattr(self, n)[keep] for n in _ROW_FIELDS}
+        return replace(self, reasons=tuple(r for r, k in zip(self.reasons, keep, strict=True) if k), **rows)
+
+
+_ROW_FIELDS = ("config", "input_tokens", "output_tokens", "concurrency", "kv_limit", "fixed_lengths", "draft_tokens")
 
 
 _KEY_COLUMNS = {
