@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pddplan.optimize.baselines import baselines
-from pddplan.optimize.candidates import enumerate_candidates
 from pddplan.optimize.explain import bindings, rejections
 from pddplan.optimize.infeasible import explain_infeasible
-from pddplan.optimize.judge import Judge
 from pddplan.optimize.objective import objective_of
 from pddplan.optimize.purchase import purchase_terms
 from pddplan.optimize.ratio import pd_ratio
 from pddplan.optimize.result import PlanResult
-from pddplan.optimize.routes import routes_of
 from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate as evaluate_decision
@@ -27,21 +24,17 @@ def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
     explain: also solve the baselines, value what binds by re-solving, and say why alternatives lost.
     """
     context = PlanContext.from_scenario(scenario)
-    candidates = enumerate_candidates(context)
-    routes = tuple(route for name in context.deployments for route in routes_of(context, candidates, name))
-    effort = Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap)
-    search = Search(context, candidates, routes, Judge(context), effort)
-    served = {route.deployment for route in routes}
-    outcome = search.run() if served >= context.deployments.keys() else search.outcome
+    search = Search.of(context, Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap))
+    outcome = search.run()
     if outcome.best is None:
-        raise explain_infeasible(context, candidates, routes, search)
+        raise explain_infeasible(search)
     best, gap = outcome.best, outcome.gap(scenario.objective)
     bound = -outcome.bound if scenario.objective == "min-cost" else outcome.bound
-    others = baselines(context, candidates, best.decision, effort.quick()) if explain else ()
+    others = baselines(context, search.candidates, best.decision, search.effort.quick()) if explain else ()
     return PlanResult(
         scenario_name=scenario.name,
         scenario_digest=scenario.digest,
-        status="optimal" if gap <= effort.gap else "feasible",
+        status="optimal" if gap <= search.effort.gap else "feasible",
         gap=gap,
         objective=objective_of(scenario.objective, best.evaluation, bound, outcome.ratio_bound_step),
         evaluation=best.evaluation,

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from pddplan.errors import InfeasibleError
 from pddplan.model.memory import Reserves, smallest_fit
-from pddplan.optimize.candidates import Candidates, enumerate_candidates, layout
+from pddplan.optimize.candidates import Candidates, layout
 from pddplan.optimize.relax import scaled, with_circuits, with_slas, with_stock
 from pddplan.optimize.result import Rejection
-from pddplan.optimize.routes import Route, routes_of
-from pddplan.optimize.search import Outcome, Search
+from pddplan.optimize.search import Effort, Outcome, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Evaluation
 from pddplan.roofline.overlay_file import base_engine
@@ -22,10 +21,13 @@ SLA_KINDS = ("ttft", "tpot", "stall", "e2e")
 LOOSEST = 64.0
 """Latency limits are tried up to this multiple of themselves."""
 BISECTIONS = 6
+ROUGH_GAP = 0.02
+"""Searches for an explanation stop this near to the best."""
 
 
-def explain_infeasible(context: PlanContext, candidates: Candidates, routes: tuple[Route, ...], search: Search) -> InfeasibleError:
+def explain_infeasible(search: Search) -> InfeasibleError:
     """The error that names the constraint at fault, the number that shows it, and relaxations found by solving again."""
+    context, candidates, routes = search.context, search.candidates, search.routes
     for name in context.deployments:
         if not any(route.deployment == name for route in routes):
             return _no_route(context, candidates, name)
@@ -103,18 +105,18 @@ def _relaxations(context: PlanContext, search: Search) -> Iterator[str]:
     for (site, chip), (_, stock) in context.stocks.items():
         if stock.stock is not None:
             found = _planned(with_stock(context, site, chip, None))
-            if found is not None and found.best is not None:
+            if found.best is not None:
                 pools = found.best.decision.pools
                 needed = sum(p.gpus for p in pools if (p.configuration.site, p.configuration.chip) == (site, chip))
                 yield f"stock of {needed} {chip} at {site} (has {stock.stock})"
     if context.scenario.budget is not None:
         free = replace(context, scenario=context.scenario.model_copy(update={"budget": None}))
         found = _planned(free)
-        if found is not None and found.best is not None:
+        if found.best is not None:
             yield f"budget of {found.best.evaluation.metrics.cost_usd_per_h:.4g} USD/h (has {context.scenario.budget:.4g})"
     for line, spec in context.lines.items():
         found = _planned(with_circuits(context, line, 7 * spec.max_circuits + 8))
-        if found is not None and found.best is not None:
+        if found.best is not None:
             circuits = next((x.circuits for x in found.best.decision.links if x.name == line), 0)
             if circuits > spec.max_circuits:
                 yield f"circuits: {circuits} on {line} (has {spec.max_circuits})"
@@ -144,8 +146,7 @@ def _least_factor(loosened: Callable[[float], PlanContext | None]) -> float | No
 
     def works(factor: float) -> bool:
         context = loosened(factor)
-        found = None if context is None else _planned(context)
-        return found is not None and found.best is not None
+        return context is not None and _planned(context).best is not None
 
     if not works(LOOSEST):
         return None
@@ -163,11 +164,9 @@ def _largest_share(context: PlanContext) -> float:
     if not bounded:
         return 0.0
     found = _planned(replace(context, scenario=scenario.model_copy(update={"objective": "max-goodput"})))
-    return found.best.scale if found is not None and found.best is not None else 0.0
+    return found.best.scale if found.best is not None else 0.0
 
 
-def _planned(context: PlanContext) -> Outcome | None:
-    """Quick search of another context; None when some deployment has no route."""
-    candidates = enumerate_candidates(context)
-    routes = tuple(route for name in context.deployments for route in routes_of(context, candidates, name))
-    return Search.quick(context, candidates, routes).run() if routes else None
+def _planned(context: PlanContext) -> Outcome:
+    """Quick search of another context."""
+    return Search.of(context, Effort(seconds=context.scenario.search.time_limit, gap=ROUGH_GAP).quick()).run()

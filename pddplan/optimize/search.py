@@ -23,7 +23,7 @@ from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
 from pddplan.optimize.objective import UNITS, gap_of, objective_value
 from pddplan.optimize.program import PairCut, Program, Solution
 from pddplan.optimize.result import SearchLog
-from pddplan.optimize.routes import Need, Route
+from pddplan.optimize.routes import Need, Route, routes_of
 from pddplan.optimize.settings import finer_settings, outer_settings, relay_thresholds_s
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision, Evaluation, Settings
@@ -116,13 +116,21 @@ class Search:
         return self.goal == "min-cost" or (self.goal == "max-bcr" and self.context.scenario.served_share_min >= 1.0)
 
     @classmethod
-    def quick(cls, context: PlanContext, candidates: Candidates, routes: tuple[Route, ...]) -> Search:
-        """A search with the effort of a side question."""
-        scenario = context.scenario
-        return cls(context, candidates, routes, Judge(context), Effort(seconds=scenario.search.time_limit, gap=0.02).quick())
+    def of(cls, context: PlanContext, effort: Effort) -> Search:
+        """A search over every candidate and route of a context, not yet run."""
+        candidates = enumerate_candidates(context)
+        routes = tuple(route for name in context.deployments for route in routes_of(context, candidates, name))
+        return cls(context, candidates, routes, Judge(context), effort)
+
+    @property
+    def servable(self) -> bool:
+        """Whether every deployment has a route."""
+        return {route.deployment for route in self.routes} >= set(self.context.deployments)
 
     def run(self) -> Outcome:
         """The best plan and its bound. Deterministic unless the time limit ends it."""
+        if not self.servable:
+            return self.outcome
         self._started, self._asked = time.monotonic(), self.judge.evaluations
         thresholds = relay_thresholds_s(self.context, self.routes)
         self._thresholds = list(thresholds)
