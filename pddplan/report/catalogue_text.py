@@ -241,4 +241,24 @@ TEXT: dict[str, tuple[str, str]] = {
     "compare.headline": ("B against A: BCR {bcr}, cost {cost}.", "乙相对甲：BCR {bcr}，费用 {cost}。"),
     "compare.difference": ("What differs", "差异"),
     "compare.change": ("B against A", "乙相对甲"),
+    "accuracy.profiles": ("This plan rests on measured profiles, not on predictions.", "本方案基于实测配置，而非预测。"),
+    "accuracy.unfitted": (
+        "{engine}: nobody has measured servers of this engine; its constants are assumed.",
+        "{engine}：该引擎没有实测服务器，其常数为假设。",
+    ),
+    "accuracy.by_engine": ("Error on rows left out of the fit, by engine", "各引擎在留出数据上的误差"),
+    "accuracy.all_engines": ("Error over all engines and chips", "全部引擎与芯片的误差"),
+    "accuracy.splits": (
+        "In sample: on the rows of the fit. Left out by curve: each quarter of the measured curves predicted by a fit to the others. "
+        "Left out by family: each model family predicted by a fit that never saw it.",
+        "样本内：拟合所用数据。按曲线留出：每四分之一曲线由其余数据的拟合预测。按模型族留出：每个模型族由未见过它的拟合预测。",
+    ),
+    "accuracy.in_sample": ("in sample", "样本内"),
+    "accuracy.four_fold_by_curve": ("left out by curve", "按曲线留出"),
+    "accuracy.leave_one_family_out": ("left out by family", "按模型族留出"),
+    "accuracy.split": ("Rows", "数据"),
+    "accuracy.median": ("Median", "中位数"),
+    "accuracy.mean": ("Mean", "均值"),
+    "accuracy.bias": ("Bias", "偏差"),
+    "accuracy.rows": ("Rows", "行数"),
 }

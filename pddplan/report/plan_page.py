@@ -18,7 +18,7 @@ from pddplan.report.diagram import deployment_summary, deployment_svg
 from pddplan.report.document import Block, Document, Drawing, Paragraph, Section
 from pddplan.report.made_by import footer, version
 from pddplan.report.numbers import percent
-from pddplan.report.sections import alternatives, decision, glossary, hiding, money, pools, service, sources
+from pddplan.report.sections import accuracy, alternatives, decision, glossary, hiding, money, pools, service, sources
 from pddplan.report.studies_page import bandwidth_headline, bandwidth_page
 from pddplan.studies.bandwidth import BandwidthStudy, bandwidth
 from pddplan.studies.bathtub import BathtubStudy, bathtub
@@ -75,6 +75,7 @@ def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
         pools.section(result, t),
         alternatives.section(result, t),
         sources.assumptions_section(source.assumptions, t),
+        accuracy.section((r.pool.configuration.engine for r in evaluation.pools if r.pool.configuration.profile is None), t),
         glossary.section(t),
         sources.scenario_section(json.dumps(context.scenario.document(), ensure_ascii=False, indent=2), source.command, t),
     )
