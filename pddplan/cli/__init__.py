@@ -76,7 +76,9 @@ class _Commands(TyperGroup):
         return _Lazy(cmd_name, help=line, rich_help_panel=panel)
 
 
-app = typer.Typer(cls=_Commands, no_args_is_help=True, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(
+    cls=_Commands, invoke_without_command=True, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]}
+)
 
 
 def _version(wanted: bool) -> None:
@@ -97,6 +99,9 @@ def _root(
 
     Example: pddplan optimize pdd-reference
     """
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+        raise typer.Exit
     if verbose:
         import logging
 

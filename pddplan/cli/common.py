@@ -57,6 +57,14 @@ def _quoted(key: str) -> str:
     return json.dumps(key, ensure_ascii=False)
 
 
+def check_output(target: str | None, force: bool = False) -> None:
+    """Refuse an output file that could not be written, before the work is done."""
+    if target not in (None, "-"):
+        from pddplan.report.files import check_target
+
+        check_target(target, force)
+
+
 def write_json(document: Mapping[str, Any], target: str, force: bool = False) -> None:
     """Write a result to a file, or to stdout when ``target`` is '-'."""
     from pddplan.report.json import json_text

@@ -12,6 +12,7 @@ from pddplan.cli.common import (
     PriceSourceOption,
     ScenarioArgument,
     SetOption,
+    check_output,
     console,
     read_scenario,
     write_json,
@@ -36,6 +37,7 @@ def optimize(
     from pddplan.errors import InfeasibleError
     from pddplan.report.json import infeasible_document, plan_document
 
+    check_output(json_, force)
     read = read_scenario(scenario, set_, price_source)
     try:
         result = api.optimize(read)
@@ -75,6 +77,7 @@ def evaluate(
     from pddplan import api
     from pddplan.report.json import plan_document, relative
 
+    check_output(json_, force)
     read = read_scenario(scenario, set_, price_source)
     cases = [(read.name, read), *_cases(read, vs)]
     results = [(label, case, api.evaluate(case)) for label, case in cases]
@@ -103,6 +106,7 @@ def evaluate(
 
 def _cases(scenario: Any, vs: list[str] | None) -> list[tuple[str, Any]]:
     """(label, scenario) of each case to stand beside the first."""
+    from pddplan.errors import InputError, Problem
     from pddplan.scenario.load import override
     from pddplan.scenario.overrides import split_overrides
     from pddplan.scenario.variants import variants
@@ -110,4 +114,8 @@ def _cases(scenario: Any, vs: list[str] | None) -> list[tuple[str, Any]]:
     if vs is None:
         return list(variants(scenario))
     named = dict(variants(scenario))
+    unknown = [text for text in vs if text not in named and "=" not in text]
+    if unknown:
+        accepted = f"a variant ({', '.join(named) or 'this scenario has none'}), or PATH=VALUE; PATH=VALUE"
+        raise InputError(Problem(f"--vs {text}", "is neither", accepted, "workload.rate=5 req/s") for text in unknown)
     return [(text, named[text] if text in named else override(scenario, split_overrides(text))) for text in vs]

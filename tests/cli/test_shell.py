@@ -79,6 +79,8 @@ def test_each_failure_has_its_exit_code_and_lines_on_stderr(
     [
         (["optimise"], "No such command"),
         (["optimize"], "Missing argument"),
+        (["optimize", "01-minimal", "--json", "no/such/folder/plan.json"], "there is no folder no/such/folder"),
+        (["evaluate", "pdd-88-vs-43-32", "--vs", "43 A"], "43 A + 32 B at 1.2 A"),
         (["optimize", "x", "--jsn", "-"], "No such option"),
         (["optimize", "no-such-scenario"], "no such file"),
         (["validate", "01-minimal", "--set", "model.nam=x"], "did you mean 'name'"),
@@ -130,6 +132,11 @@ def test_another_locale_changes_neither_reading_nor_json(pddplan: Run, tmp_path:
     assert done.returncode == 0, done.stderr
     assert "推理 é".encode() in done.stdout
     assert pddplan("--help", env=env).returncode == 0
+
+
+def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert "optimize" in capsys.readouterr().out
 
 
 def test_version_is_the_package_version(pddplan: Run) -> None:
