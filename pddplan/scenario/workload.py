@@ -274,7 +274,7 @@ class Trace(Section):
     hit_rate: HitRate | None = None
     md_hit_rate: HitRate | None = None
     skip_bad: bool = False
-    rows: Rows = 4000
+    rows: Annotated[int, Ge(2000), Le(20000)] = 4000
 
 
 class WorkloadClass(Section):

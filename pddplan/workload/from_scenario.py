@@ -24,6 +24,7 @@ from pddplan.workload.trace_mix import Cache, LocalRule, TraceHits, trace_hits, 
 from pddplan.workload.trace_reader import Columns, Format, read_trace
 
 _LEAST_ROWS = 400
+_LEAST_REDUCED_ROWS = 2000  # fewer cannot hold the moments of a heavy tail
 
 
 def length_law(length: words.Length) -> laws.QuantileLaw:
@@ -118,7 +119,7 @@ def session_laws(given: words.Sessions) -> SessionLaws:
 
 
 def _sessions(given: words.Sessions, rows: int, rate_per_s: float | None) -> ClassRows:
-    atoms = session_rows(session_laws(given), rows)
+    atoms = session_rows(session_laws(given), max(rows, _LEAST_REDUCED_ROWS))
     assert atoms.md_curve is not None
     assert rate_per_s is not None
     return replace(atoms, md_curve=atoms.md_curve.at_rate(rate_per_s))

@@ -59,13 +59,21 @@ def reduce_requests(
     shares = [np.bincount(index) / requests for index in partitions]
     bins = [index[chosen] for index in partitions]
     weight = _rake(weight, shares, bins)
-    weight = _calibrate(weight, shares, bins, table[:, chosen], table.mean(axis=1))
+    moments = _moments(table)
+    weight = _calibrate(weight, shares, bins, moments[:, chosen], moments.mean(axis=1))
     return _class_rows(table[:, chosen], weight)
 
 
 def _class_rows(table: FloatArray, weight: FloatArray) -> ClassRows:
     length, uncached, missing, output = table
     return ClassRows(length, uncached, missing, output, weight).merged()
+
+
+def _moments(table: FloatArray) -> FloatArray:
+    """What the loads and waits downstream are made of: first and second moments, and attention work u (L - u / 2) with its square."""
+    length, uncached, missing, output = table
+    attention = uncached * (length - uncached / 2)
+    return np.stack([*table, uncached**2, missing**2, output**2, length * output, attention, attention**2])
 
 
 def _edges(values: FloatArray, levels: FloatArray) -> FloatArray:

@@ -132,6 +132,13 @@ def test_a_reduced_trace_keeps_percentiles_and_joint_structure_within_two_per_ce
     ):
         agree(full, reduced, rows.weight, 0.001)
         assert rows.weight @ reduced == pytest.approx(full.mean(), rel=0.001)
+    for of_full, of_rows in (
+        (uncached**2, rows.uncached_tokens**2),
+        (missing**2, rows.md_missing_tokens**2),
+        (uncached * (length - uncached / 2), rows.uncached_tokens * (rows.input_tokens - rows.uncached_tokens / 2)),
+        (length * output, rows.input_tokens * rows.output_tokens),
+    ):  # what waits are made of
+        assert rows.weight @ of_rows == pytest.approx(of_full.mean(), rel=0.003)
     median = np.median(output)
     for of_full, of_rows in (
         (output < 500, rows.output_tokens < 500),
