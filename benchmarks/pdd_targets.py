@@ -1,4 +1,4 @@
-"""Published tail behaviour of PDD beside what pddplan computes: TTFT rows, shares of pipelines and tokens, line and handoff micro-benchmarks.
+"""Published tail behaviour of PDD beside what pddplan computes: TTFT rows, pipeline and token shares, line and handoff benchmarks.
 
 Run: python benchmarks/pdd_targets.py
 """
@@ -45,7 +45,9 @@ def ttft_rows() -> None:
         print(f"  {name:28s} {published}  {tuple(round(x, 1) for x in mine)}  {off}")
         if name == "PDD":
             direct = next(p.share for p in found.pipelines if p.name == "P-MD")
-            print(f"  P-MD share: published over 70 %, computed {100 * direct:.1f} %; through RLD: 20-30 %, {100 * (1 - direct):.1f} %")
+            print(
+                f"  P-MD share: published over 70 %, computed {100 * direct:.1f} %; through RLD: 20-30 %, {100 * (1 - direct):.1f} %"
+            )
             print(f"  tokens emitted by RLD: published 6.2 %, computed {100 * m.rld_token_share:.1f} %")
 
 
@@ -57,24 +59,37 @@ def line_micro_benchmark() -> None:
         "skewed hits": (BetaMixture(((0.75, 50.0, 1.0), (0.25, 2.0, 1.0))), (0.248, 18.9)),
         "hits of 85-95 %": (Histogram((Bucket(0.85, 0.95, 1.0, 1.0, 1.0),)), (1.21, 25.5)),
     }
-    print("line micro-benchmark, s: published P50 P99; computed with random flow rates (median 0.34 Gbit/s, sigma 1.6), pool of 180")
+    whole = float(np.asarray(kv.transfer_bytes(np.array([64_000.0]), np.array([64_000.0])))[0])
+    print("line micro-benchmark, s: published P50 P99; computed with random flow rates (median 0.34 Gbit/s, sigma 1.6)")
     for name, (law, published) in cases.items():
         missing = np.maximum((1.0 - law.quantile(level)) * 64_000, 1.0)
-        sizes = np.asarray(kv.transfer_bytes(missing, np.full(missing.size, 64_000.0)), dtype=np.float64)
-        line = Line("A-B", ("A", "B"), 2.5e9, 1, 0.02, 0.34e9 / 8, 1.6, 180.0, 1.0, 0.8, {2.5e9: 0.0}, 0.0)
-        weight = np.full(sizes.size, 1.0 / sizes.size)
-        state = line_state(line, LinkPlan("A-B", "A", "B", 1, 2.5e9), 80.0, sizes, weight)
-        load = 80.0 * float(weight @ sizes) / 2.5e9
-        if not state.stable:
-            print(f"  {name:18s} {published}: load {load:.3f} of the line, {state.utilisation:.2f} of the pool: no steady state")
-            continue
-        picked = sizes[:: sizes.size // 2000]
-        times = (state.wire_s(picked) + state.wait_s + line.rtt_s).ravel()
-        mass = np.tile(state.probability, picked.size)
-        order = np.argsort(times)
-        below = np.cumsum(mass[order]) / mass.sum()
-        p50, p99 = (float(times[order][np.searchsorted(below, q)]) for q in (0.5, 0.99))
-        print(f"  {name:18s} {published}  ({p50:.2f}, {p99:.1f})  load {load:.3f} of the line, {state.utilisation:.2f} of the pool")
+        once = 80.0 * float(np.mean(np.asarray(kv.transfer_bytes(missing, np.full(missing.size, 64_000.0))))) / 2.5e9
+        sizes = missing / 64_000.0 * whole
+        print(
+            f"  {name}: load {80.0 * sizes.mean() / 2.5e9:.3f} by the missing share alone; {once:.3f} with windows sent each time"
+        )
+        for pool in (180.0, 220.0, 256.0):
+            _line_case(published, sizes, pool)
+
+
+def _line_case(published: tuple[float, float], sizes: np.ndarray, pool: float) -> None:
+    line = Line("A-B", ("A", "B"), 2.5e9, 1, 0.02, 0.34e9 / 8, 1.6, pool, 1.0, 0.8, {2.5e9: 0.0}, 0.0)
+    weight = np.full(sizes.size, 1.0 / sizes.size)
+    state = line_state(line, LinkPlan("A-B", "A", "B", 1, 2.5e9), 80.0, sizes, weight)
+    load = 80.0 * float(weight @ sizes) / 2.5e9
+    if not state.stable:
+        print(f"    pool {pool:g}: load {load:.3f} of the line, {state.utilisation:.2f} of line or pool: no steady state")
+        return
+    picked = sizes[:: sizes.size // 2000]
+    times = (state.wire_s(picked) + state.wait_s + line.rtt_s).ravel()
+    mass = np.tile(state.probability, picked.size)
+    order = np.argsort(times)
+    below = np.cumsum(mass[order]) / mass.sum()
+    p50, p99 = (float(times[order][np.searchsorted(below, q)]) for q in (0.5, 0.99))
+    off = " ".join(f"{a / b:.2f}x" for a, b in zip((p50, p99), published, strict=True))
+    print(
+        f"    pool {pool:g}: {published}  ({p50:.2f}, {p99:.1f})  {off}  load {load:.3f}, {state.utilisation:.2f} of line or pool"
+    )
 
 
 def handoff_micro_benchmark() -> None:
@@ -82,11 +97,15 @@ def handoff_micro_benchmark() -> None:
     size = 4649e3
     for rate, published, what in ((0.20e9, 0.185, "mean"), (0.07e9, 0.5126, "peak")):
         print(f"ship KV {what} at {rate / 1e9:.2f} Gbit/s: published {published:.3f} s, computed {size * 8 / rate:.3f} s")
-    print(f"ship KV copies: published 0.0245 s, computed {size * SHIP_KV_COPY_S_PER_BYTE:.4f} s (the constant is this measurement)")
+    print(
+        f"ship KV copies: published 0.0245 s, computed {size * SHIP_KV_COPY_S_PER_BYTE:.4f} s (the constant is this measurement)"
+    )
     model = load_model("deepseek-ai/DeepSeek-V4-Pro")
     stage = roofline_instance(model, load_chip("h200-sxm"), "sglang", Parallel(tp=8, dp=2, moe_ep=16), kv_format="nominal")
     found = float(np.asarray(stage.extend_s(np.array([100.0]), np.array([64_000.0])))[0])
-    print(f"recompute 100 ids on 64K: published 0.305 s mean, 0.3214 s peak; computed {found:.3f} s ({100 * (found / 0.305 - 1):+.0f} %)")
+    print(
+        f"recompute 100 ids on 64K: published 0.305 s mean, 0.3214 s peak; computed {found:.3f} s ({100 * (found / 0.305 - 1):+.0f} %)"
+    )
 
 
 if __name__ == "__main__":

@@ -252,6 +252,9 @@ def _circuits_for(
         law = line_law(rate, sizes, weight, line.rate_cap_bytes_per_s(grown), flow_cap_bytes_per_s(line, grown))
         return not law.stable or float(GRID.quantile(law.time_cdf(sizes, weight, GRID, line.rtt_s), quantile)) > limit
 
+    alone = sizes / line.flow_bytes_per_s + line.rtt_s
+    if float(GRID.quantile(GRID.law(alone, weight), quantile)) > limit:
+        return None
     low = math.floor(rate * float(weight @ sizes) / (line.usable * plan.circuit_bytes_per_s))
     high = max(low + 1, 1)
     while late(high):

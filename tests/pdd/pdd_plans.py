@@ -63,7 +63,12 @@ class PlainKv:
 
 
 def mix(
-    uncached: ArrayLike, output: ArrayLike = 200.0, rate: float = 1.0, weight: ArrayLike | None = None, scv: float = 1.0, total: ArrayLike = 10000.0
+    uncached: ArrayLike,
+    output: ArrayLike = 200.0,
+    rate: float = 1.0,
+    weight: ArrayLike | None = None,
+    scv: float = 1.0,
+    total: ArrayLike = 10000.0,
 ) -> RequestMix:
     u = np.atleast_1d(np.asarray(uncached, dtype=float))
     shares = np.full(u.size, 1.0 / u.size) if weight is None else np.asarray(weight, dtype=float)
@@ -82,7 +87,12 @@ def mix(
     )
 
 
-def context(requests: RequestMix, stages: dict[Role, LineStage] | None = None, kv: PlainKv | None = None, changes: dict[str, str] | None = None) -> PlanContext:
+def context(
+    requests: RequestMix,
+    stages: dict[Role, LineStage] | None = None,
+    kv: PlainKv | None = None,
+    changes: dict[str, str] | None = None,
+) -> PlanContext:
     """Context of SCENARIO (``changes``: values by path, as with --set) with hand-made traffic, KV and stages."""
     scenario = load_scenario(SCENARIO, [f"{path}={value}" for path, value in (changes or {}).items()])
     base = PlanContext.from_scenario(scenario)
@@ -101,13 +111,21 @@ def configuration(role: str, site: str) -> Configuration:
     return Configuration("main", "Qwen/Qwen3-32B", site, role, chip, "vllm", Parallel(tp=8), 8)  # type: ignore[arg-type]
 
 
-def two_rooms(p: int = 2, rld: int = 1, md: int = 2, circuits: int = 1, threshold_s: float | None = 1.0, **settings: Any) -> Decision:
+def two_rooms(
+    p: int = 2, rld: int = 1, md: int = 2, circuits: int = 1, threshold_s: float | None = 1.0, **settings: Any
+) -> Decision:
     """P and RLD in room A, MD in room B."""
     pools = [Pool(configuration("P", "A"), p), Pool(configuration("RLD", "A"), rld), Pool(configuration("MD", "B"), md)]
     return Decision(
         tuple(pool for pool in pools if pool.instances),
         (LinkPlan("A-B", "A", "B", circuits, 1.25e9),),
-        Settings(relay_threshold_s=threshold_s, handoff=settings.pop("handoff", "one-shot"), prefill_chunk_tokens=8192, tail_packing=True, **settings),
+        Settings(
+            relay_threshold_s=threshold_s,
+            handoff=settings.pop("handoff", "one-shot"),
+            prefill_chunk_tokens=8192,
+            tail_packing=True,
+            **settings,
+        ),
     )
 
 

@@ -33,7 +33,14 @@ def test_one_more_instance_never_carries_less(role, dispatch):
 def test_pooled_prefill_carries_at_least_as_much_as_pinned():
     budget = StageBudget(wait_s=0.5)
     pinned, pooled = (
-        pool_capacity(context(spread_mix(), changes={"policy.dispatch": d}), configuration("P", "A"), COUNTS, DECISION.settings, budget, demand(context(spread_mix())))
+        pool_capacity(
+            context(spread_mix(), changes={"policy.dispatch": d}),
+            configuration("P", "A"),
+            COUNTS,
+            DECISION.settings,
+            budget,
+            demand(context(spread_mix())),
+        )
         for d in ("cache_affinity", "central")
     )
     assert np.all(pooled[3:] > pinned[3:])
@@ -71,7 +78,9 @@ def test_compute_not_memory_sizes_the_pool():
             return np.full(np.shape(tokens), 440e9 / 250)
 
     made = context(mix(1000, 500, 50.0), {"MD": Measured(alpha_s=0.0, beta_s=1 / 2500)}, changes={"policy.queueing": "none"})
-    found = pool_capacity(made, configuration("MD", "B"), np.arange(1, 12), DECISION.settings, StageBudget(), demand(made, math.inf))
+    found = pool_capacity(
+        made, configuration("MD", "B"), np.arange(1, 12), DECISION.settings, StageBudget(), demand(made, math.inf)
+    )
     assert int(np.argmax(found >= 50.0 * (1 - 1e-9))) + 1 == 10
 
 

@@ -277,8 +277,16 @@ class TestAlways:
 
     def test_halving_the_unit_of_time_halves_every_latency(self):
         slow = {r: LineStage() for r in ("P", "RLD", "MD")}
-        fast = {r: LineStage(prefill_s_per_token=5e-5, alpha_s=0.01, beta_s=5e-5, extend_base_s=0.1, extend_s_per_token=5e-5) for r in slow}
-        link = {"links.A-B.rtt": "10 ms", "links.A-B.per_flow": "4 Gbps", "links.A-B.circuit": "20 Gbps", "sites.A.fabric": "{per_gpu: 100 GB/s, latency: 5 us}"}
+        fast = {
+            r: LineStage(prefill_s_per_token=5e-5, alpha_s=0.01, beta_s=5e-5, extend_base_s=0.1, extend_s_per_token=5e-5)
+            for r in slow
+        }
+        link = {
+            "links.A-B.rtt": "10 ms",
+            "links.A-B.per_flow": "4 Gbps",
+            "links.A-B.circuit": "20 Gbps",
+            "sites.A.fabric": "{per_gpu: 100 GB/s, latency: 5 us}",
+        }
         one = evaluate(context(spread_mix(4.0), slow), two_rooms(threshold_s=0.5)).metrics
         decision = two_rooms(threshold_s=0.25)
         decision = replace(decision, links=(LinkPlan("A-B", "A", "B", 1, 2.5e9),))

@@ -63,7 +63,9 @@ def test_power_hosts_and_caches_are_lines_of_their_own() -> None:
 def test_the_published_price_of_the_model_tells_revenue_and_what_buying_costs() -> None:
     found, cost = of(SPLIT)
     assert found.business is not None
-    revenue = (found.flow.uncached_per_s * 0.435 + found.flow.cached_per_s * 0.003625 + found.flow.output_per_s * 0.87) * 3600 / 1e6
+    revenue = (
+        (found.flow.uncached_per_s * 0.435 + found.flow.cached_per_s * 0.003625 + found.flow.output_per_s * 0.87) * 3600 / 1e6
+    )
     assert found.business.revenue_per_hour == pytest.approx(revenue)
     assert found.business.margin == pytest.approx(1 - cost / revenue)
     dear, _ = of(SPLIT, "token_prices={input: 4 USD/Mtok, cached: 0.4 USD/Mtok, output: 16 USD/Mtok}")
@@ -75,7 +77,11 @@ def test_the_published_price_of_the_model_tells_revenue_and_what_buying_costs() 
 
 def test_unknown_prices_stay_unknown() -> None:
     found, _ = of(
-        SPLIT, "currency=EUR", "sites.A.chips[0].price=2 EUR/h", "sites.B.chips[0].price=2.4 EUR/h", "links.A-B.circuit_price=0 EUR/h"
+        SPLIT,
+        "currency=EUR",
+        "sites.A.chips[0].price=2 EUR/h",
+        "sites.B.chips[0].price=2.4 EUR/h",
+        "links.A-B.circuit_price=0 EUR/h",
     )
     assert found.business is None
     assert found.bill.currency == "EUR"
@@ -87,7 +93,8 @@ def test_unknown_prices_stay_unknown() -> None:
 def test_money_is_counted_at_the_mean_of_the_day() -> None:
     even, _ = of(SPLIT)
     peaky, _ = of(
-        SPLIT, "workload.demand={hourly: [0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1]}"
+        SPLIT,
+        "workload.demand={hourly: [0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1, 0.5, 1]}",
     )
     assert peaky.per_request == pytest.approx(even.per_request / 0.75)
     assert peaky.utilisation == pytest.approx(even.utilisation * 0.75)

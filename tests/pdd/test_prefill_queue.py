@@ -1,5 +1,6 @@
 """Waits in a P pool: the plain queue where nothing is batched, and passes where engines pack."""
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,14 +85,15 @@ def test_more_instances_never_wait_longer(dispatch):
     requests = mix([100.0, 3000.0, 20000.0], weight=[0.7, 0.2, 0.1], total=50000.0)
     made = passes(Packed(), requests)
     means = [queue_law(made, requests.weight, 6.0, n, 1.0, dispatch).mean_s for n in (3, 4, 6, 10)]
-    assert all(b <= a * 1.001 for a, b in zip(means, means[1:], strict=False))
+    assert all(b <= a * 1.001 for a, b in itertools.pairwise(means))
 
 
 def test_dispatch_by_load_waits_less_than_pinning():
     requests = mix([100.0, 3000.0, 20000.0], weight=[0.7, 0.2, 0.1], total=50000.0)
     made = passes(Packed(), requests)
     pinned, turns, shortest, central = (
-        queue_law(made, requests.weight, 6.0, 4, 1.0, d).mean_s for d in ("cache_affinity", "round_robin", "shortest_queue", "central")
+        queue_law(made, requests.weight, 6.0, 4, 1.0, d).mean_s
+        for d in ("cache_affinity", "round_robin", "shortest_queue", "central")
     )
     assert central <= shortest * 1.05
     assert shortest < turns < pinned
@@ -100,7 +102,10 @@ def test_dispatch_by_load_waits_less_than_pinning():
 def test_bursts_wait_longer():
     requests = mix([100.0, 3000.0, 20000.0], weight=[0.7, 0.2, 0.1], total=50000.0)
     made = passes(Packed(), requests)
-    assert queue_law(made, requests.weight, 4.0, 4, 10.0, "central").mean_s > 2 * queue_law(made, requests.weight, 4.0, 4, 1.0, "central").mean_s
+    assert (
+        queue_law(made, requests.weight, 4.0, 4, 10.0, "central").mean_s
+        > 2 * queue_law(made, requests.weight, 4.0, 4, 1.0, "central").mean_s
+    )
 
 
 def test_overload_and_no_load_are_answers():

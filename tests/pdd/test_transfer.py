@@ -89,7 +89,9 @@ class TestPublishedRates:
     def test_mooncake_moves_forty_gib_at_its_measured_rates(self):
         """40 GiB (Llama-3-70B, 128k) in 0.494 s at 87 GB/s and 0.226 s at 190 GB/s."""
         for share, seconds, gbytes in ((0.87, 0.494, 100), (0.475, 0.226, 400)):
-            made = context(mix(1000), changes={"sites.A.fabric": f"{{per_gpu: {gbytes / 8} GB/s, usable: {share}, latency: 0 s}}"})
+            made = context(
+                mix(1000), changes={"sites.A.fabric": f"{{per_gpu: {gbytes / 8} GB/s, usable: {share}, latency: 0 s}}"}
+            )
             p, md = one_room().pools
             assert rdma_s(made, p, md, np.array([40 * 2.0**30]))[0] == pytest.approx(seconds, abs=0.001)
 
@@ -124,7 +126,9 @@ class TestOverlap:
 
     def test_overlap_shortens_the_first_token_of_a_plan(self):
         plain = evaluate(context(mix(5000, 100, 0.1)), two_rooms(threshold_s=None)).metrics.ttft_p50_s
-        over = evaluate(context(mix(5000, 100, 0.1), changes={"policy.overlap": "layer"}), two_rooms(threshold_s=None)).metrics.ttft_p50_s
+        over = evaluate(
+            context(mix(5000, 100, 0.1), changes={"policy.overlap": "layer"}), two_rooms(threshold_s=None)
+        ).metrics.ttft_p50_s
         assert over == pytest.approx(plain - 0.5 * 63 / 64, rel=0.02)
 
 
