@@ -147,23 +147,16 @@ class StageBounds:
         return passes
 
     def capacities(self, candidate: Candidate, need: Need, most: int) -> FloatArray:
-        """Most requests/s of 1..most serving instances, shape (most,). Computed at doubling counts; between them an instance
-        counts for what it carries at the next, since pooling only helps.
+        """Most requests/s of 1..most serving instances, shape (most,): each counts for what it carries in the largest pool, since
+        pooling only helps.
         """
-        sampled = sorted({min(1 << e, most) for e in range(most.bit_length() + 1)} - {0})
         each = self.loose(candidate, need)
-        per_instance = []
-        for n in sampled:
-            low, high = 0.0, n * each
-            if self.carries(candidate, need, n, high * (1 - 1e-9)):
-                low = high
-            for _ in range(BISECTIONS if low < high else 0):
+        low, high = 0.0, most * each
+        if not self.carries(candidate, need, most, high * (1 - 1e-9)):
+            for _ in range(BISECTIONS):
                 middle = 0.5 * (low + high)
-                low, high = (middle, high) if self.carries(candidate, need, n, middle) else (low, middle)
-            per_instance.append(high / n)
-        counts = np.arange(1, most + 1)
-        best = np.maximum.accumulate(per_instance)
-        return np.asarray(counts * best[np.searchsorted(sampled, counts)])
+                low, high = (middle, high) if self.carries(candidate, need, most, middle) else (low, middle)
+        return np.asarray(np.arange(1, most + 1) * (high / most), dtype=np.float64)
 
     def _prefills(self, candidate: Candidate, need: Need, deployment: Deployment, serving: int, rate_per_s: float) -> bool:
         mix, policy = deployment.mix, deployment.policy

@@ -358,28 +358,33 @@ class Search:
         return tuple(found)
 
     def _explore_scale(self, columns: Columns, program: Program, solution: Solution, shares: Mapping[tuple[str, str], float]) -> None:
-        """Largest share of the demand that the solution's counts serve within every limit, found by bisection."""
-        thresholds = self._thresholds if any(_relays(columns, n) for n in solution.counts) else [None]
-        trial = _Trial(self.judge, columns, program, shares, list(thresholds))
-        promised = next(iter(_scales_of(program, solution).values()), 0.0)
-        if promised <= 0.0:
+        """Largest share of the demand that the solution's counts serve within every limit, found by bisection; given up at once
+        where they cannot serve what would beat the incumbent.
+        """
+        relayed = any(_relays(columns, name) for name in solution.counts)
+        trial = _Trial(self.judge, columns, program, shares, list(self._thresholds) if relayed else [None])
+        high = next(iter(_scales_of(program, solution).values()))
+        low = max(self._needed_scale(columns.cost_usd_per_h(solution.counts)), SCALE_TOLERANCE * high)
+        best = trial.feasible(solution.counts, low) if low < high else None
+        self.outcome.nearest = self.outcome.nearest or trial.nearest
+        if best is None:
             return
-        low, high = 0.0, promised
-        floor = self.context.scenario.served_share_min if self.goal == "max-bcr" else 0.0
-        best: tuple[Decision, float] | None = None
-        scale = promised
+        scale = high
         for _ in range(SCALE_STEPS):
             decision = trial.feasible(solution.counts, scale)
-            if decision is not None:
-                best, low = (decision, scale), scale
-            else:
-                high = scale
-            if high - low <= SCALE_TOLERANCE * promised:
+            best, low, high = (decision, scale, high) if decision is not None else (best, low, scale)
+            if high - low <= SCALE_TOLERANCE * high:
                 break
             scale = 0.5 * (low + high)
-        self.outcome.nearest = self.outcome.nearest or trial.nearest
-        if best is not None and best[1] >= floor * (1 - 1e-9):
-            self._offer(columns, dict(solution.counts), best[0], best[1])
+        self._offer(columns, dict(solution.counts), best, low)
+
+    def _needed_scale(self, cost_usd_per_h: float) -> float:
+        """Share of the demand that a plan of this cost must serve to beat the incumbent, and at least the floor."""
+        floor = self.context.scenario.served_share_min if self.goal == "max-bcr" else 0.0
+        if self.incumbent is None:
+            return floor
+        wanted = self.incumbent.value * (1 + self.effort.gap) * (cost_usd_per_h if self.goal == "max-bcr" else 1.0)
+        return max(wanted / self.context.rate_per_s, floor)
 
     def _offer(self, columns: Columns, counts: Mapping[str, int], decision: Decision, scale: float) -> None:
         """Take a verified plan as incumbent when it is better; it is judged with its spare instances in service."""
