@@ -1,9 +1,10 @@
 """Aggregated serving in the open: prefill and decode share an instance.
 
-Prefill takes a share rho of the instance's time: lambda E[S] with S alone for those who find no other prefill (1 - rho of them) and packed for
-the rest, rho = l / (1 + l - p) with l and p the load of lone and of packed prefills. So decode steps last tau(b) / (1 - rho); that is
-tpot = tau(b) / s + (b / O) S of a closed system. A chunk's step also carries the running decodes: the prefill queue
-serves S + chunks tau. A request first waits for a place (memory), then for its turn to prefill; its first token ends prefill.
+Prefill takes a share rho of the instance's time: lambda E[S], S alone for those who find no other prefill (1 - rho of them) and packed
+for the rest, so rho = l / (1 + l - p) with l and p the loads of lone and of packed prefills. Decode steps last tau(b) / (1 - rho), which is
+tpot = tau(b) / s + (b / O) S of a closed system; an arrival also holds the others' completions up, which widens the batch.
+A chunk's step also carries the running decodes: the prefill queue serves S + chunks tau. A request first waits for a place (memory),
+then for its turn to prefill; its first token ends prefill.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ def aggregated_state(
         streams = _streams(deployment, weight, rows.latency_s, never, NO_WAIT, None, False, None)
         return AggregatedState(pool, max(load, 1.0), rate, None, streams, prefill_share)
     second = float(weight @ mix.output_tokens**2) / part if part > 0.0 else 0.0
+    token_scv = max(second / tokens**2 - 1.0, 0.0) if tokens > 0.0 else 1.0
+    scv = 1.0 + part * (mix.arrival_scv - 1.0)
     slowed = DecodeTable(table.step_s / (1.0 - prefill_share), table.tokens_per_step, table.bound_by)
     state = decode_state(
         slowed,
@@ -84,13 +87,13 @@ def aggregated_state(
         rate,
         tokens,
         spread=spread_of(policy.decode_dispatch),
-        token_scv=max(second / tokens**2 - 1.0, 0.0) if tokens > 0.0 else 1.0,
+        token_scv=token_scv,
+        arrival_scv=_jumpy(scv, token_scv, per_instance, weight, passes.alone_s, prefill_share),
         queueing=full,
     )
     utilisation = prefill_share + (1.0 - prefill_share) * state.utilisation if state.stable else state.utilisation
     chunks = np.maximum(np.ceil(mix.uncached_tokens / decision.settings.prefill_chunk_tokens), 1.0)
     beside = round(state.step_mean_s * (1.0 - prefill_share) * -math.expm1(-state.batch_mean), 6) if full else 0.0
-    scv = 1.0 + part * (mix.arrival_scv - 1.0)
     dispatch = policy.decode_dispatch if policy.dispatch == "cache_affinity" else policy.dispatch
     if dispatch == "shortest_queue":
         dispatch, scv = "cache_affinity", _evened(scv, chosen.instances)
@@ -115,6 +118,17 @@ def aggregated_state(
         _streams(deployment, weight, ttft, queue, md_place(state), pure, stable, met),
         prefill_share,
     )
+
+
+def _jumpy(scv: float, token_scv: float, rate: float, weight: FloatArray, service_s: FloatArray, prefill_share: float) -> float:
+    """Arrival variability that widens the batch as arrivals do which also hold completions up by their prefill.
+
+    An arrival moves the number running by 1 + S d in place of 1, d = lambda / (1 - rho) the completions that its prefill delays.
+    rate: of an instance, per unit of ``weight``.
+    """
+    completions = rate * float(weight.sum()) / (1.0 - prefill_share)
+    mean, square = (completions**k * float(weight @ service_s**k) / float(weight.sum()) for k in (1, 2))
+    return 1.0 + (scv - 1.0) * (1.0 + mean) ** 2 + (1.0 + token_scv) * (mean + square / 2.0)
 
 
 def _evened(scv: float, instances: int) -> float:

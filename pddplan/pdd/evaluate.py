@@ -140,6 +140,7 @@ class _Judge:
             violations=violations,
             warnings=self._warnings(),
             feedback=sessions,
+            rate_scale=self.scale,
             class_laws={name: {kind: law_of(cdf) for kind, cdf in kinds.items()} for name, kinds in per_class.items()},
         )
 

@@ -197,7 +197,7 @@ class Feedback:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the whole model says of a Decision. ``laws``: ttft, tpot, stall, e2e (and task) over all requests; per class under
+    """What the whole model says of a Decision at the demand times ``rate_scale``. ``laws``: ttft, tpot, stall, e2e (and task) over all requests; per class under
     ``class_laws``."""
 
     decision: Decision
@@ -211,6 +211,7 @@ class Evaluation:
     warnings: tuple[str, ...] = ()
     class_laws: Mapping[str, Mapping[str, Law]] = field(default_factory=dict)
     feedback: Feedback | None = None
+    rate_scale: float = 1.0
 
     @property
     def feasible(self) -> bool:

@@ -55,8 +55,8 @@ class Timeline:
 def timelines(context: PlanContext, evaluation: Evaluation, percentiles: Sequence[float] = PERCENTILES) -> tuple[Timeline, ...]:
     """Timeline at each TTFT percentile of an evaluated plan; percentiles that are never reached are left out."""
     decision = evaluation.decision
-    state = steady_state(context, decision)
-    streams = (*streams_of(state, decision.settings.prefill_chunk_tokens), *_aggregated(context, decision))
+    state = steady_state(context, decision, evaluation.rate_scale)
+    streams = (*streams_of(state, decision.settings.prefill_chunk_tokens), *_aggregated(context, decision, evaluation.rate_scale))
     found = []
     for q in percentiles:
         ttft = evaluation.laws["ttft"].quantile(q) if streams else math.inf
@@ -65,12 +65,12 @@ def timelines(context: PlanContext, evaluation: Evaluation, percentiles: Sequenc
     return tuple(found)
 
 
-def _aggregated(context: PlanContext, decision: Decision) -> tuple[Stream, ...]:
+def _aggregated(context: PlanContext, decision: Decision, rate_scale: float) -> tuple[Stream, ...]:
     return tuple(
         stream
         for deployment in active_deployments(context)
         for pool, shares in row_shares(context, decision, deployment).items()
-        for stream in aggregated_state(context, decision, deployment, pool, shares, 1.0).streams
+        for stream in aggregated_state(context, decision, deployment, pool, shares, rate_scale).streams
     )
 
 

@@ -42,3 +42,10 @@ def test_a_request_of_one_room_has_no_line():
 def test_an_overloaded_plan_has_no_timeline():
     made = context(spread_mix(1000.0))
     assert timelines(made, evaluate(made, one_room())) == ()
+
+
+def test_a_plan_judged_at_a_share_of_its_demand_is_shown_at_that_share():
+    made = context(spread_mix(40.0))
+    found = evaluate(made, one_room(), rate_scale=0.1)
+    assert found.stable
+    assert timelines(made, found)[0].ttft_s == pytest.approx(found.metrics.ttft_p50_s, rel=0.02)
