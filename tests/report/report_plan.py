@@ -18,7 +18,7 @@ PLAN = {
     "pools": [
         {"site": "A", "role": "P", "chip": "h100-sxm", "instances": 3, "tp": 8, "dp": 4},
         {"site": "A", "role": "RLD", "chip": "h100-sxm", "instances": 1, "tp": 8, "dp": 4},
-        {"site": "B", "role": "MD", "chip": "h200-sxm", "instances": 3, "tp": 8, "dp": 2},
+        {"site": "B", "role": "MD", "chip": "h200-sxm", "instances": 8, "tp": 2, "dp": 8},
     ],
     "links": {"A-B": 1},
 }

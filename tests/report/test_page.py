@@ -78,19 +78,20 @@ def test_two_plans_stand_side_by_side(planned):
     assert "BCR +0 %" in text
 
 
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 class TestBrowser:
-    @pytest.fixture(scope="class")
-    def browser(self):
-        from playwright.sync_api import sync_playwright
-
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        with sync_playwright() as driver:
-            browser = driver.chromium.launch(executable_path=CHROMIUM, args=flags)
-            yield browser
-            browser.close()
-
     @pytest.fixture
     def opened(self, browser, page_file):
         made = []

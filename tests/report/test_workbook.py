@@ -119,13 +119,13 @@ class TestLibreOffice:
 
     def test_prices_circuits_and_counts_follow_exactly(self, data, planned, tmp_path):
         prices = {"pool_1_price": 3.1, "pool_3_price": 2.9, "line_1_price": 300}
-        changes = prices | {"line_1_circuits": 2, "pool_1_instances": 4, "pool_3_instances": 4}
+        changes = prices | {"line_1_circuits": 2, "pool_1_instances": 4, "pool_3_instances": 10}
         after = cells(recalculated(data, tmp_path, changes))
         context, _ = evaluated(
             {"sites.A.chips[0].price": "3.1 USD/h", "sites.B.chips[0].price": "2.9 USD/h", "links.A-B.price": "300 USD/Gbps/month"}
         )
         decision = planned[1].evaluation.decision
-        pools = tuple(replace(pool, instances=n) for pool, n in zip(decision.pools, (4, 1, 4), strict=True))
+        pools = tuple(replace(pool, instances=n) for pool, n in zip(decision.pools, (4, 1, 10), strict=True))
         changed: Decision = replace(decision, pools=pools, links=(replace(decision.links[0], circuits=2),))
         truth = evaluate(context, changed)
         # the RLD pool costs its stated price: only P and MD prices were changed in the file
