@@ -32,11 +32,11 @@ def test_help_lists_every_command_and_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_page_says_of_each_command_what_its_own_help_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_page_says_of_each_command_how_its_own_help_begins(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module, _, line = COMMANDS[name]
     group = typer.main.get_group(import_module(f"pddplan.cli.{module}").app)
     command = group.commands.get(name, group)
-    assert (command.help or line).splitlines()[0] == line
+    assert (command.help or line).startswith(line.removesuffix("."))
     assert run([name, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
 
