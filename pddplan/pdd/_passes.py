@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from pddplan.compiled import compiled
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
@@ -13,7 +13,7 @@ PINNED, CENTRAL, SHORTEST = 0, 1, 2
 _TINY = 1e-9
 
 
-@njit(cache=True)
+@compiled
 def _pass_s(  # type: ignore[no-untyped-def]
     first, pieces, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget, beside
 ):
@@ -33,7 +33,7 @@ def _pass_s(  # type: ignore[no-untyped-def]
     return max(work, np.interp(fullest, points, seconds) * scaled / total) + beside
 
 
-@njit(cache=True)
+@compiled
 def pass_times(  # type: ignore[no-untyped-def]
     arrival, row, server, ties, uncached, shared_s, scale, points, seconds, chunk, ranks, packs, beside, instances, mode
 ):
