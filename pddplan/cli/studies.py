@@ -1,4 +1,4 @@
-"""bandwidth, stability: how much line a plan needs, and whether its sessions stay bounded."""
+"""pareto, sensitivity, robust, bandwidth, stability: what is asked of a plan beyond the plan."""
 
 from __future__ import annotations
 
@@ -94,6 +94,90 @@ def stability(
         _show(study.verdict, stability_table(study), ())
 
 
+@app.command()
+def pareto(
+    scenario: ScenarioArgument,
+    x: Annotated[str, typer.Option("--x", metavar="METRIC", help="A metric of cost.")] = "cost_usd_per_h",
+    y: Annotated[str, typer.Option("--y", metavar="METRIC", help="A metric of latency.")] = "ttft_p99_s",
+    points: Annotated[int, typer.Option(min=2, max=100, help="Plans to find.")] = 8,
+    set_: SetOption = None,
+    json_: JsonOption = None,
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
+    """Trade two metrics against each other: the plans that no other beats on both.
+
+    Each plan is the cheapest whose latency stays under its own ceiling; the scenario's limits hold throughout.
+
+    Example: pddplan pareto pdd-reference --x cost_usd_per_h --y ttft_p99_s
+    """
+    from pddplan import api
+    from pddplan.report.planning_page import pareto_document, pareto_headline, pareto_table
+    from pddplan.studies.pareto import pareto as front_of
+
+    read = read_scenario(scenario, set_, price_source)
+    with api.located(read):
+        front = front_of(read, x, y, points)
+    if json_ is not None:
+        write_json(pareto_document(front, read), json_, force)
+    if json_ != "-":
+        _show(pareto_headline(front), pareto_table(front), front.notes)
+
+
+@app.command()
+def sensitivity(
+    scenario: ScenarioArgument,
+    spread: Annotated[float, typer.Option(min=0.01, max=0.9, help="How far each input moves, as a share of itself.")] = 0.2,
+    set_: SetOption = None,
+    json_: JsonOption = None,
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
+    """Show which input moves the best plan most: prices, demand, hit rate, output length, bandwidth.
+
+    Example: pddplan sensitivity pdd-reference --spread 0.2
+    """
+    from pddplan import api
+    from pddplan.report.planning_page import sensitivity_document, sensitivity_headline, sensitivity_table
+    from pddplan.studies.sensitivity import sensitivity as tornado
+
+    read = read_scenario(scenario, set_, price_source)
+    with api.located(read):
+        study = tornado(read, spread)
+    if json_ is not None:
+        write_json(sensitivity_document(study, read), json_, force)
+    if json_ != "-":
+        _show(sensitivity_headline(study), sensitivity_table(study), ())
+
+
+@app.command()
+def robust(
+    scenario: ScenarioArgument,
+    demand: Annotated[str, typer.Option(metavar="X,X,...", help="Multiples of the demand.")] = "0.8,1,1.2",
+    uncached: Annotated[str, typer.Option(metavar="X,X,...", help="Multiples of the uncached tokens.")] = "0.8,1,1.3",
+    set_: SetOption = None,
+    json_: JsonOption = None,
+    force: ForceOption = False,
+    price_source: PriceSourceOption = None,
+) -> None:
+    """Find the cheapest plan that holds in several futures, and what that certainty costs.
+
+    Example: pddplan robust pdd-reference --demand 0.8,1,1.2 --uncached 1,1.3
+    """
+    from pddplan import api
+    from pddplan.report.planning_page import robust_document, robust_headline, robust_table
+    from pddplan.studies.robust import futures, robust_plan
+
+    read = read_scenario(scenario, set_, price_source)
+    chosen = futures(tuple(_numbers("--demand", demand, 0.01, 100.0)), tuple(_numbers("--uncached", uncached, 0.0, 100.0)))
+    with api.located(read):
+        plan = robust_plan(read, chosen)
+    if json_ is not None:
+        write_json(robust_document(plan, read), json_, force)
+    if json_ != "-":
+        _show(robust_headline(plan), robust_table(plan), ())
+
+
 def _numbers(option: str, text: str, low: float, high: float) -> list[float]:
     """Comma-separated numbers within [low, high]. Raises InputError."""
     from pddplan.errors import InputError, Problem
@@ -106,9 +190,7 @@ def _numbers(option: str, text: str, low: float, high: float) -> list[float]:
             value = float("nan")
         if not low <= value <= high:
             raise InputError(
-                Problem(
-                    option, f"{part.strip()!r}", f"numbers from {low:g} to {high:g}, separated by commas", f"{option} {high:g}"
-                )
+                Problem(option, f"{part.strip()!r}", f"numbers from {low:g} to {high:g}, separated by commas", f"{option} {high:g}")
             )
         values.append(value)
     return values

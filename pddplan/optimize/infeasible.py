@@ -104,14 +104,14 @@ def _relaxations(context: PlanContext, search: Search) -> Iterator[str]:
     """Single changes that make a plan possible, each with the least of it that was found."""
     for (site, chip), (_, stock) in context.stocks.items():
         if stock.stock is not None:
-            found = _planned(with_stock(context, site, chip, None))
+            found = _planned(with_stock(_cheapest(context), site, chip, None))
             if found.best is not None:
                 pools = found.best.decision.pools
                 needed = sum(p.gpus for p in pools if (p.configuration.site, p.configuration.chip) == (site, chip))
                 yield f"stock of {needed} {chip} at {site} (has {stock.stock})"
     if context.scenario.budget is not None:
         free = replace(context, scenario=context.scenario.model_copy(update={"budget": None}))
-        found = _planned(free)
+        found = _planned(_cheapest(free))
         if found.best is not None:
             yield f"budget of {found.best.evaluation.metrics.cost_usd_per_h:.4g} USD/h (has {context.scenario.budget:.4g})"
     for line, spec in context.lines.items():
@@ -165,6 +165,11 @@ def _largest_share(context: PlanContext) -> float:
         return 0.0
     found = _planned(replace(context, scenario=scenario.model_copy(update={"objective": "max-goodput"})))
     return found.best.scale if found.best is not None else 0.0
+
+
+def _cheapest(context: PlanContext) -> PlanContext:
+    """The context with the least cost as its objective, since the least relaxation is asked for."""
+    return replace(context, scenario=context.scenario.model_copy(update={"objective": "min-cost"}))
 
 
 def _planned(context: PlanContext) -> Outcome:

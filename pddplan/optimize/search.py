@@ -182,6 +182,10 @@ class Search:
     def unit(self) -> str:
         return UNITS[self.goal]
 
+    def signed(self, evaluation: Evaluation) -> float:
+        """The objective, more being better."""
+        return value_of(self.goal, evaluation, 0.0)
+
     def shown(self, evaluation: Evaluation) -> float:
         """The objective in its own unit."""
         return objective_value(self.goal, evaluation)
