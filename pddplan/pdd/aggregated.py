@@ -109,7 +109,8 @@ def aggregated_state(
     )
     ttft = rows.latency_s + (chunks + 0.5 * (1.0 - prefill_share)) * beside + policy.fixed_ttft
     stable = utilisation < 1.0 and math.isfinite(queue.mean_s)
-    met = _Met(rate / chosen.instances, passes.alone_s, weight, state.token_mean_s, full and prefill_share > 0.0)
+    service = passes.alone_s * (prefill_share / lone if lone > 0.0 else 1.0)
+    met = _Met(rate / chosen.instances, service, weight, state.token_mean_s, full and prefill_share > 0.0)
     return AggregatedState(
         pool,
         utilisation if stable else max(utilisation, 1.0),
@@ -142,7 +143,8 @@ def _evened(scv: float, instances: int) -> float:
 
 @dataclass(frozen=True)
 class _Met:
-    """Prefills of others that a decoding request sits through: a compound Poisson sum, taken as gamma with its mean and variance.
+    """Prefills of others that a decoding request sits through, which come first: decode work A then takes A / (1 - rho) with variance
+    lambda E[S^2] A / (1 - rho)^3 (completion time under preemptive priority, Gaver 1962), taken as gamma.
 
     rate_per_s: prefills of an instance; service_s with weight: their durations; token_s: pace of decode, them included.
     """
@@ -161,13 +163,14 @@ class _Met:
         residence = gaps * self.token_s
         if not self.varies or first <= 0.0:
             return (first * residence)[:, None], np.ones(1)
+        spread = second / (1.0 - min(first, 0.99)) ** 2
         points = np.unique(np.geomspace(max(float(residence.min()), 1e-6), max(float(residence.max()), 2e-6), MET_POINTS))
-        shape = points * first**2 / second
+        shape = points * first**2 / spread
         levels = 0.5 * (MET_EDGES[1:] + MET_EDGES[:-1])
         share = np.diff(MET_EDGES)
         drawn = gammaincinv(shape[:, None], levels[None, :])
         drawn *= (shape / np.maximum(drawn @ share, 1e-300))[:, None]
-        seconds = drawn * (second / first)
+        seconds = drawn * (spread / first)
         return np.stack([np.interp(residence, points, column) for column in seconds.T], axis=1), share
 
 

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pddplan.pdd.aggregated import AggregatedState, aggregated_state
+from pddplan.pdd.binding import decode_resource, prefill_resource
 from pddplan.pdd.context import Deployment, PlanContext
+from pddplan.pdd.decode_pool import DecodeState
 from pddplan.pdd.flows import active_deployments
 from pddplan.pdd.latency import Stream, e2e_cdf, good_mass, stall_cdf, streams_of, tpot_cdf, ttft_cdf
 from pddplan.pdd.laws import GRID, law_of, repeated
@@ -21,6 +23,7 @@ from pddplan.pdd.plan import (
     Metrics,
     PipelineName,
     PipelineResult,
+    Pool,
     PoolResult,
     Violation,
 )
@@ -189,21 +192,38 @@ class _Judge:
         by_pool = {agg.pool: agg for agg in self.aggregated}
         for i, pool in enumerate(self.decision.pools):
             cost = pool.gpus * self.context.prices_usd_h[pool.configuration.site, pool.configuration.chip]
-            binding, load, mean, most = "", 0.0, 0.0, 0.0
-            if i in self.state.prefill:
-                load, binding = self.state.prefill[i].utilisation, "compute"
+            load, mean, most = 0.0, 0.0, 0.0
             decode = self.state.decode.get(i) or self.state.relay.get(i)
             if i in by_pool:
                 load, decode = by_pool[i].utilisation, by_pool[i].decode
-                binding = "measured rate" if decode is None else ("prefill" if by_pool[i].prefill_share > load / 2.0 else "")
-            if decode is not None and i in self.state.prefill:
-                mean, most, load = decode.batch_mean, float(decode.batch_max), max(load, decode.utilisation)
+            elif i in self.state.prefill:
+                load = max(self.state.prefill[i].utilisation, decode.utilisation if decode is not None else 0.0)
             elif decode is not None:
+                load = decode.utilisation
+            if decode is not None:
                 mean, most = decode.batch_mean, float(decode.batch_max)
-                load = decode.utilisation if i not in by_pool else load
-                binding = binding or ("kv memory" if decode.bound_by == "memory" else "batch limit")
+            binding = self._binding(pool, decode, by_pool.get(i))
             results.append(PoolResult(pool, load, cost, binding, mean, most))
         return tuple(results)
+
+    def _binding(self, pool: Pool, decode: DecodeState | None, aggregated: AggregatedState | None) -> str:
+        """What sets the pace of a pool; empty for one that serves nothing."""
+        if aggregated is not None and aggregated.decode is None and not aggregated.streams:
+            return "measured rate"
+        configuration = pool.configuration
+        prefills = configuration.role == "P" or (aggregated is not None and aggregated.prefill_share > aggregated.utilisation / 2.0)
+        if pool.instances == 0 or (not prefills and decode is None):
+            return ""
+        mix = self.context.deployments[configuration.deployment].mix
+        stage = self.context.instance(configuration, self.decision.settings)
+        if prefills:
+            work = mix.weight * mix.uncached_tokens
+            uncached = float(work @ mix.uncached_tokens) / float(work.sum())
+            cached = float(work @ (mix.input_tokens - mix.uncached_tokens)) / float(work.sum())
+            return prefill_resource(stage, uncached, cached)
+        assert decode is not None
+        context_tokens = mix.mean(mix.input_tokens + mix.output_tokens / 2.0)
+        return decode_resource(stage, decode.batch_mean, context_tokens, float(decode.batch_max), decode.bound_by)
 
     def _links(self) -> tuple[LinkResult, ...]:
         results = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from pddplan.scenario.schema import FixedPlan, PoolCount
 FloatArray = NDArray[np.float64]
 
 RELAY_QUANTILES = (0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
+MD_CACHE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 P_QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
@@ -81,7 +83,7 @@ def configuration_of(context: PlanContext, count: PoolCount, place: str) -> Conf
 
 
 def choose_settings(context: PlanContext, decision: Decision) -> Decision:
-    """The decision with relay and P thresholds that the policy leaves to ``auto`` chosen: most goodput, then least TTFT P99."""
+    """The decision with the thresholds and MD's cache split that the policy leaves to ``auto``: most goodput, then least TTFT P99."""
     deployment = context.deployments[decision.pools[0].configuration.deployment]
     policy, mix = deployment.policy, deployment.mix
     roles = {pool.configuration.role for pool in decision.pools if pool.instances}
@@ -102,7 +104,22 @@ def choose_settings(context: PlanContext, decision: Decision) -> Decision:
         cuts = [_weighted_quantile(seconds, mix.weight, q) for q in RELAY_QUANTILES]
         choices = [None, *dict.fromkeys(cuts)]
         best = _best(context, [replace(best, settings=replace(best.settings, relay_threshold_s=cut)) for cut in choices])
-    return best
+    return _with_md_cache(context, best)
+
+
+def _with_md_cache(context: PlanContext, decision: Decision) -> Decision:
+    """The split of MD's memory that the policy leaves to ``auto``, where the traffic tells how hits grow with the cache."""
+    pools = [pool for pool in decision.pools if pool.configuration.role == "MD" and pool.instances]
+    deployment = context.deployments[decision.pools[0].configuration.deployment]
+    choice = deployment.policy.md_cache
+    known = any(curve is not None for curve in deployment.mix.md_curves)
+    if not pools or not known or choice.share != "auto" or choice.tier is not None or decision.settings.md_cache_bytes is not None:
+        return decision
+    room = min(context.instance(pool.configuration, decision.settings).kv_capacity_bytes() for pool in pools)
+    if not math.isfinite(room):
+        return decision
+    splits = [share * room for share in MD_CACHE_SHARES]
+    return _best(context, [replace(decision, settings=replace(decision.settings, md_cache_bytes=split)) for split in splits])
 
 
 def _weighted_quantile(values: FloatArray, weights: FloatArray, q: float) -> float:
@@ -116,4 +133,4 @@ def _best(context: PlanContext, candidates: list[Decision]) -> Decision:
         metrics = evaluation.metrics
         return evaluation.feasible, round(metrics.goodput_rps, 6), -metrics.ttft_p99_s
 
-    return max(candidates, key=lambda candidate: worth(evaluate(context, candidate)))
+    return max(candidates, key=lambda candidate: worth(evaluate(context, candidate, brief=True)))

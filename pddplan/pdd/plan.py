@@ -197,8 +197,10 @@ class Feedback:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the whole model says of a Decision at the demand times ``rate_scale``. ``laws``: ttft, tpot, stall, e2e (and task) over all requests; per class under
-    ``class_laws``."""
+    """What the whole model says of a Decision at the demand times ``rate_scale``.
+
+    laws: ttft, tpot, stall, e2e (and task) over all requests; class_laws: the same per class.
+    """
 
     decision: Decision
     metrics: Metrics
