@@ -35,12 +35,6 @@ POISSON_SCV_TOLERANCE = 0.02
 TIJMS_SERVICE_CV = 2.0
 
 
-def departure_scv(servers: float, utilisation: float, arrival_scv: float, service_scv: float) -> float:
-    """SCV of the gaps between departures, 1 + (1 - rho^2) (c_a^2 - 1) + rho^2 (c_s^2 - 1) / sqrt(c) (Whitt 1983, eq. 38-39)."""
-    rho = min(utilisation, 1.0)
-    return 1.0 + (1.0 - rho**2) * (arrival_scv - 1.0) + rho**2 * (max(service_scv, 0.2) - 1.0) / float(np.sqrt(servers))
-
-
 @dataclass(frozen=True)
 class WaitingLaw:
     """Law of the wait before service: cdf on the grid's points, its mean (inf when unstable), P(W > 0), how it was found."""

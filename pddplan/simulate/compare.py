@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,7 @@ def compare(
     """
     if requests < 100 * seeds:
         raise InputError(Problem("requests", str(requests), f"at least {100 * seeds}, 100 for each of {seeds} seeds", "20000"))
+    asked, context = context, with_queueing(context)
     evaluation = evaluate(context, decision)
     predicted = {name: float(getattr(evaluation.metrics, name)) for name in METRICS}
     deployments = active_deployments(context)
@@ -108,8 +109,23 @@ def compare(
         seed=seed,
         seeds=seeds,
         evaluation=evaluation,
-        warnings=() if evaluation.stable else ("the plan is unstable: what is simulated depends on how long it runs",),
+        warnings=_warnings(asked, evaluation),
     )
+
+
+def with_queueing(context: PlanContext) -> PlanContext:
+    """The context with waits predicted in every deployment, also where the plan was made for capacities only."""
+    deployments = {name: replace(d, policy=d.policy.model_copy(update={"queueing": "full"})) for name, d in context.deployments.items()}
+    return context.with_deployments(deployments)
+
+
+def _warnings(context: PlanContext, evaluation: Evaluation) -> tuple[str, ...]:
+    warnings = []
+    if any(d.policy.queueing == "none" for d in context.deployments.values()):
+        warnings.append("the plan was made for capacities only (queueing: none); here its waits are predicted and replayed")
+    if not evaluation.stable:
+        warnings.append("the plan is unstable: what is simulated depends on how long it runs")
+    return tuple(warnings)
 
 
 def _warm(per_run: int, rate: float, evaluation: Evaluation) -> int:

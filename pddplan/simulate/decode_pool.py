@@ -99,9 +99,8 @@ class DecodeInstance:
         self._cut()
 
     def extend(self, job: Job, tokens: float) -> simpy.Event:
-        """Recompute the KV of ``tokens`` handed-over ids between two steps; the event succeeds at its end."""
-        assert self.times.extend is not None
-        return self.block(self.times.extend(max(tokens, 1.0), job.context_tokens))
+        """Recompute the KV of ``tokens`` handed-over ids between two steps; succeeds at its end (at once where its cost is not known)."""
+        return self.block(self.times.extend(max(tokens, 1.0), job.context_tokens) if self.times.extend is not None else 0.0)
 
     def block(self, seconds: float) -> simpy.Event:
         """Take the instance for ``seconds`` between two steps; the event succeeds when they are over."""

@@ -18,6 +18,7 @@ from pddplan.pdd.handoff import SHIP_KV_COPY_S_PER_BYTE
 from pddplan.pdd.md_cache import cache_bytes_per_instance
 from pddplan.pdd.plan import Decision, LinkPlan, Pool
 from pddplan.pdd.sharing import row_shares
+from pddplan.pdd.steady_state import extends
 from pddplan.simulate.aggregated_pool import AggregatedPool
 from pddplan.simulate.decode_pool import DecodeInstance, DecodePool, Job
 from pddplan.simulate.line import SharedLine, Transfer
@@ -190,9 +191,9 @@ class _Service:
         chosen = self.replay.decision.pools[pool]
         cache = cache_bytes_per_instance(self.context, self.replay.decision, chosen) if role == "MD" else 0.0
         relays = bool(self.rld) or self.policy.rld == "colocated"
-        extends = role == "MD" and relays and self.settings.handoff != "ship-kv" and self.settings.relay_threshold_s is not None
+        handed = role == "MD" and relays and self.settings.handoff != "ship-kv" and self.settings.relay_threshold_s is not None
         contexts = np.concatenate([self.input, self.input + self.output])
-        return DecodeTimes.of(stage, contexts, middle, cache, extends)
+        return DecodeTimes.of(stage, contexts, middle, cache, handed and extends(stage))
 
     def _way(self, p: int) -> dict[int, _Way]:
         """What lies between a P pool and each MD pool."""

@@ -109,7 +109,10 @@ def from_sessions(turns: SessionTurns, rate: float, count: int, answer_s: float,
 def from_trace(
     trace: Trace, given: words.Trace, rate: float, cached_p: FloatArray | None, cached_md: FloatArray | None, rng: np.random.Generator
 ) -> Arrivals:
-    """The recorded requests in their own order, times scaled so that their mean rate is ``rate``.
+    """The recorded requests, times scaled so that their mean rate is ``rate``, as a circle entered at a random point.
+
+    So every part of the recording is as likely to be measured, and sessions without a clock of their own, which begin anywhere on the
+    circle, are under way from the start.
 
     cached_p, cached_md: tokens that the caches hold for each request, shape (requests,); None draws them from the trace's laws.
     """
@@ -123,13 +126,14 @@ def from_trace(
     session = np.full(n, -1, dtype=np.int64) if trace.session is None else trace.session
     if trace.session_times:
         starts = np.flatnonzero(np.diff(session, prepend=session[0] - 1))
-        begin = np.cumsum(rng.exponential(n / starts.size / rate, starts.size))
+        begin = rng.uniform(0.0, n / rate, starts.size)
         time = trace.time_s + begin[np.searchsorted(starts, np.arange(n), side="right") - 1]
     else:
         recorded = trace.rate_per_s
         if recorded is None:
             raise InputError(Problem(trace.name, "its requests all arrive at once", "a trace whose times differ"))
-        time = (trace.time_s - trace.time_s[0]) * (recorded / rate)
+        time = (trace.time_s - trace.time_s[0]) * (recorded / rate) + rng.uniform(0.0, n / rate)
+    time = time % (n / rate)
     order = np.argsort(time, kind="stable")
     alone = np.full(n, -1, dtype=np.int64)
     return Arrivals(
