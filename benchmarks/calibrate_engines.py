@@ -32,6 +32,7 @@ CURVE = [
     "moe_tp_size", "moe_ep_size", "pp_size", "prefill_tp_size", "prefill_attention_dp_size", "decode_tp_size",
     "decode_attention_dp_size", "decode_moe_ep_size",
 ]  # fmt: skip
+HEADER = "# Engine constants. Written by benchmarks/calibrate_engines.py; meanings in pddplan/roofline/overlay.py.\n"
 BANDS = {"low": (0, 16), "high": (16, np.inf)}  # requests in flight per replica
 
 
@@ -44,9 +45,7 @@ def left_out(rows: pd.DataFrame) -> dict[str, np.ndarray]:
             (rows.engine == "vllm") & (rows.family == "Llama-3.1-8B") & (rows.length_law == "fixed")
         ),
         "vLLM 0.11.2 at 512 requests: an unrecorded batch cap": (version == "0.11.2") & (rows.concurrency >= 512),
-        "DeepSeek with a TTFT over 5 s: warm-up or an unrecorded limit inside the measurement": (
-            deepseek & (rows.measured_ttft_ms > 5000)
-        ),
+        "DeepSeek with a TTFT over 5 s: warm-up or an unrecorded limit inside the measurement": (deepseek & (rows.measured_ttft_ms > 5000)),
     }
 
 
@@ -134,15 +133,17 @@ def summary(ratio: np.ndarray) -> dict[str, float]:
 
 
 def bands(data: Data, ratios: dict[str, np.ndarray], engine: str) -> dict[str, object]:
-    """Where measured / predicted lies for 80 % of the held-out rows, by chip generation and load."""
+    """Where measured / predicted lies for 80 % of the held-out rows, by chip generation and load; rows left out by rule are not in."""
     source = data.source[0]
     generations = np.array([g.split("/")[1] for g in data.rows[0].groups["engine_generation"]])
     out: dict[str, object] = {}
     for generation in ("hopper", "blackwell"):
-        chosen = (generations == generation) & ((source.engine == engine) | (engine == "generic")).to_numpy()
+        chosen = (generations == generation) & ((source.engine == engine) | (engine == "generic")).to_numpy() & ~_any(left_out(source))
         out[generation] = {
             load: {
-                metric: [round(float(q), 2) for q in np.nanquantile(1 / ratios[f"{metric}_agg"][chosen & _between(source, limits)], (0.1, 0.9))]
+                metric: [
+                    round(float(q), 2) for q in np.nanquantile(1 / ratios[f"{metric}_agg"][chosen & _between(source, limits)], (0.1, 0.9))
+                ]
                 for metric in ("tpot", "ttft")
             }
             for load, limits in BANDS.items()
@@ -171,7 +172,9 @@ def shipped(layout: Layout, theta: np.ndarray, engine: str) -> dict[str, dict[st
     return out
 
 
-def write(data: Data, theta: np.ndarray, shrinkage: float, report: dict[str, dict[str, dict[str, float]]], ratios: dict[str, np.ndarray]) -> None:
+def write(
+    data: Data, theta: np.ndarray, shrinkage: float, report: dict[str, dict[str, dict[str, float]]], ratios: dict[str, np.ndarray]
+) -> None:
     for engine in ("vllm", "sglang", "trtllm", "generic"):
         mine = (data.source[0].engine == engine).to_numpy() if engine != "generic" else np.ones(len(data.source[0]), bool)
         content = {
@@ -192,8 +195,8 @@ def write(data: Data, theta: np.ndarray, shrinkage: float, report: dict[str, dic
                 "all_engines_percent": report,
             },
         }
-        text = f"# Engine constants. Written by benchmarks/calibrate_engines.py; meanings in pddplan/roofline/overlay.py.\n{yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120)}"
-        (OUT / f"{engine}.yaml").write_text(text)
+        body = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=120)
+        (OUT / f"{engine}.yaml").write_text(HEADER + body)
 
 
 def main() -> None:

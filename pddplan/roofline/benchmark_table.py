@@ -34,6 +34,7 @@ class BenchmarkTable:
     gpus: FloatArray
     served: ServedRows | None
     decode: ServedRows | None
+    prefill: ServedRows | None
 
     def parts(self) -> list[tuple[BenchmarkRows, NDArray[np.int64]]]:
         """The kinds of rows that are there."""
@@ -65,6 +66,11 @@ def _groups(table: pd.DataFrame, served: ServedRows) -> dict[str, NDArray[np.str
     return {"engine": engine, "engine_generation": np.char.add(slash, generations), "engine_law": np.char.add(slash, law)}
 
 
+def _terms(served: ServedRows) -> StepTerms:
+    assert served.terms is not None
+    return served.terms.take(served.config)
+
+
 def _measured(table: pd.DataFrame, name: str) -> FloatArray:
     return _number(table, name, np.nan) / 1e3
 
@@ -75,7 +81,7 @@ def _rows(table: pd.DataFrame, served: ServedRows, pools: Pools | None) -> Bench
         usable = table["usable_ttft"].astype(str).str.lower().isin(("true", "1", "1.0", "yes")).to_numpy()
     one = np.ones(len(table))
     return BenchmarkRows(
-        terms=served.terms.take(served.config),
+        terms=_terms(served),
         input_tokens=served.input_tokens,
         output_tokens=served.output_tokens,
         concurrency=served.concurrency,
@@ -99,7 +105,9 @@ def _transfer_s(prefill: ServedRows) -> FloatArray:
         nic = float(c.chip.scaleout_bytes_per_s.value or 25e9)
         domain = float(c.chip.scaleup_domain.value or 1)
         rate = float(c.chip.scaleup_bytes_per_s.value or nic) if domain > 8 * 4 else nic
-        per_token[i] = float(kv_cache(c.model, c.cache.format).bytes_resident(1000.0)) / 1000.0 / (rate * TRANSFER_EFFICIENCY * c.parallel.tp)
+        per_token[i] = (
+            float(kv_cache(c.model, c.cache.format).bytes_resident(1000.0)) / 1000.0 / (rate * TRANSFER_EFFICIENCY * c.parallel.tp)
+        )
     return per_token[prefill.config] * prefill.input_tokens
 
 
@@ -138,8 +146,7 @@ def read_benchmark_table(raw: pd.DataFrame) -> BenchmarkTable:
         part = table.iloc[pair]
         workers = [np.maximum(_number(part, f"{role}_num_workers", 1.0), 1.0) for role in ("prefill", "decode")]
         if len(pair):
-            terms: StepTerms = prefill.terms.take(prefill.config)
-            disaggregated = _rows(part, decode, Pools(terms, workers[0], workers[1], _transfer_s(prefill)))
+            disaggregated = _rows(part, decode, Pools(_terms(prefill), workers[0], workers[1], _transfer_s(prefill)))
             sizes = [np.array([c.parallel.gpus for c in s.configurations])[s.config] for s in (prefill, decode)]
             gpus[pair] = sizes[0] * workers[0] + sizes[1] * workers[1]
-    return BenchmarkTable(table, aggregated, index, disaggregated, pair, tuple(reasons), gpus, served, decode)
+    return BenchmarkTable(table, aggregated, index, disaggregated, pair, tuple(reasons), gpus, served, decode, prefill)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pddplan.errors import InputError
 from pddplan.model import load_model, model_names, with_weights
-from pddplan.model.spec import ModelSpec
+from pddplan.model.spec import ModelSpec, WeightGroup
 
 PRECISIONS = ("bf16", "fp8", "fp4", "int4")
 _FAMILY = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "int4": "int4", "int8": "int8"}
@@ -22,7 +22,7 @@ _BLOCK_FP8_MAKERS = ("deepseek", "qwen", "glm", "kimi", "minimax", "step")
 
 def precision_of(model: ModelSpec) -> str:
     """Precision of most of the weights as published: bf16, fp8, fp4 or int4."""
-    group = "experts" if any(layer.ffn.kind == "moe" for layer in model.layers) else "dense_ffn"
+    group: WeightGroup = "experts" if any(layer.ffn.kind == "moe" for layer in model.layers) else "dense_ffn"
     return _FAMILY.get(model.weight_dtype[group], model.weight_dtype[group])
 
 
@@ -67,7 +67,7 @@ def _requantised(base: ModelSpec, wanted: str, family: str, short: str) -> Model
     form = {"fp4": "nvfp4", "fp8": "fp8_block" if short.startswith(_BLOCK_FP8_MAKERS) else "fp8"}.get(family, wanted)
     model = with_weights(base, form)
     if family in ("fp4", "int4") and any(layer.ffn.kind == "moe" for layer in base.layers):
-        kept = ("attention", "indexer")
+        kept: tuple[WeightGroup, ...] = ("attention", "indexer")
         bits = {**model.weight_bits, **{group: base.weight_bits[group] for group in kept}}
         dtypes = {**model.weight_dtype, **{group: base.weight_dtype[group] for group in kept}}
         return replace(model, weight_bits=bits, weight_dtype=dtypes)

@@ -56,13 +56,14 @@ def _activation_bytes(dtype: str) -> float:
 
 
 def _gemm_fields(matrices: Sequence[_Matrix], kernels: KernelSet) -> dict[str, object]:
-    row, half, weight, io, launch = [], [], [], [], 0.0
+    row, half, weight, io, shares, launch = [], [], [], [], [], 0.0
     for m in matrices:
         kernel = kernels.gemm(m.dtype)
         row.append(m.count * 2.0 * m.n * m.k / kernel.flops_per_s)
         half.append(kernel.m_half)
         weight.append(m.count * m.n * m.k * m.weight_bytes / kernel.bytes_per_s)
         io.append(m.count * (_activation_bytes(m.dtype) * m.k + 2.0 * m.n) / kernel.bytes_per_s)
+        shares.append((kernel.compute_share, kernel.memory_share))
         launch += m.count * kernel.t0_s
     narrow = sum(t for t, m in zip(row, matrices, strict=True) if _activation_bytes(m.dtype) < 2.0)
     return {
@@ -71,6 +72,8 @@ def _gemm_fields(matrices: Sequence[_Matrix], kernels: KernelSet) -> dict[str, o
         "gemm_half_rows": half,
         "gemm_weight_s": weight,
         "gemm_io_s": io,
+        "gemm_compute_share": [c for c, _ in shares],
+        "gemm_memory_share": [m for _, m in shares],
         "gemm_launch_s": launch,
     }
 
@@ -105,7 +108,9 @@ class _Cached:
 
 
 def _cached(a: Attention, terms: Sequence[KvTerm]) -> _Cached:
-    slope = max((t.slope * (a.compress_ratio if t.window_tokens is None else 1) for t in terms if t.part in ("latent", "window")), default=0.0)
+    slope = max(
+        (t.slope * (a.compress_ratio if t.window_tokens is None else 1) for t in terms if t.part in ("latent", "window")), default=0.0
+    )
     key = sum(t.slope * a.compress_ratio for t in terms if t.part == "indexer")
     return _Cached(slope, key, sum(t.constant for t in terms if t.part in ("state", "convolution")))
 
@@ -151,7 +156,9 @@ def _selected(a: Attention, cached: _Cached, count: float, kernel: AttentionKern
     indexer = a.indexer
     assert indexer is not None
     scores = 2.0 * indexer.heads * indexer.head_dim / kernels.gemm("fp8").flops_per_s if indexer.owns_keys else 0.0
-    return _Core(kernel, kernel, count, float(indexer.top_k), float(a.compress_ratio), cached.entry_bytes, flops, flops, cached.key_bytes, scores)
+    return _Core(
+        kernel, kernel, count, float(indexer.top_k), float(a.compress_ratio), cached.entry_bytes, flops, flops, cached.key_bytes, scores
+    )
 
 
 def _attention_fields(cores: Sequence[_Core], kernels: KernelSet) -> dict[str, object]:
@@ -168,13 +175,16 @@ def _attention_fields(cores: Sequence[_Core], kernels: KernelSet) -> dict[str, o
         "attn_prefill_pair_s": [c.count * c.prefill_pair_flops / c.prefill.flops_per_s for c in cores],
         "attn_s_half": [c.prefill.s_half for c in cores],
         "attn_prefix_s": [c.count * c.prefix_flops / c.prefix_flops_per_s for c in cores],
+        "attn_compute_share": [c.kernel.compute_share for c in cores],
+        "attn_prefill_compute_share": [c.prefill.compute_share for c in cores],
+        "attn_memory_share": [c.kernel.memory_share for c in cores],
         "attn_launch_s": sum(c.count * c.kernel.t0_s for c in cores),
         "attn_prefill_launch_s": sum(c.count * c.prefill.t0_s for c in cores),
     }
 
 
 def _moe_fields(ffns: Sequence[tuple[float, Ffn]], model: ModelSpec, parallel: Parallel, kernels: KernelSet) -> dict[str, object]:
-    names = ("experts", "top_k", "row_s", "half_rows", "expert_s", "io_s", "permute_s", "token_s")
+    names = ("experts", "top_k", "row_s", "half_rows", "expert_s", "io_s", "permute_s", "token_s", "compute_share", "memory_share")
     columns: dict[str, list[float]] = {f"moe_{name}": [] for name in names}
     launch = 0.0
     h = float(model.hidden_size)
@@ -192,6 +202,8 @@ def _moe_fields(ffns: Sequence[tuple[float, Ffn]], model: ModelSpec, parallel: P
             count * 4.0 * h / kernel.bytes_per_s,
             count * 6.0 * (h + inner) / kernel.activation_bytes_per_s,
             count * 4.0 * h / kernel.activation_bytes_per_s,
+            kernel.compute_share,
+            kernel.memory_share,
         )
         for name, value in zip(columns, values, strict=True):
             columns[name].append(value)

@@ -63,8 +63,8 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("moe_prefill_factor", 1.0, 0.3, "all"),
     Constant("shared_layer_factor", 1.4, 0.3, "all"),
     Constant("block_layer_factor", 1.0, 0.3, "engine"),
-    Constant("disaggregated_ttft_s", 0.05, 0.7, "all"),
-    Constant("disaggregated_burst", 0.1, 0.7, "all"),
+    Constant("disaggregated_ttft_s", 0.05, 0.7, "engine"),
+    Constant("disaggregated_burst", 0.2, 0.7, "engine"),
 )
 
 
@@ -108,7 +108,9 @@ class BenchmarkRows:
             self.pools.transfer_s[index],
         )
         draft = None if self.draft is None else self.draft.take(index)
-        return BenchmarkRows(terms=self.terms.take(index), draft=draft, groups={k: v[index] for k, v in self.groups.items()}, pools=pools, **rows)
+        return BenchmarkRows(
+            terms=self.terms.take(index), draft=draft, groups={k: v[index] for k, v in self.groups.items()}, pools=pools, **rows
+        )
 
 
 COMMON = "all"
@@ -127,9 +129,7 @@ class Layout:
 
     @staticmethod
     def of(groups: Mapping[str, NDArray[np.str_]], constants: Sequence[Constant] = CONSTANTS) -> Layout:
-        return Layout(
-            tuple((c, g) for c in constants for g in ([COMMON] if c.scope == "all" else [COMMON, *sorted(set(groups[c.scope]))]))
-        )
+        return Layout(tuple((c, g) for c in constants for g in ([COMMON] if c.scope == "all" else [COMMON, *sorted(set(groups[c.scope]))])))
 
     @property
     def spread(self) -> FloatArray:
@@ -177,10 +177,11 @@ TPOT_SPREAD = 0.10
 TTFT_SPREAD = 0.25
 
 
-def _residuals(rows: BenchmarkRows, overlay: Overlay) -> FloatArray:
-    usable = np.isfinite(rows.ttft_s)
+def residuals_of(rows: BenchmarkRows, overlay: Overlay) -> FloatArray:
+    """Weighted soft-L1 residuals of TPOT and TTFT, shape (2 x rows,); 0 where nothing was measured."""
+    usable, timed = np.isfinite(rows.ttft_s), np.isfinite(rows.tpot_s)
     state = predict_with(rows, overlay)
-    tpot = np.log(state.tpot_s / rows.tpot_s) / TPOT_SPREAD * rows.weight
+    tpot = np.where(timed, np.log(state.tpot_s / np.where(timed, rows.tpot_s, 1.0)), 0.0) / TPOT_SPREAD * rows.weight
     ttft = np.where(usable, np.log(state.ttft_s / np.where(usable, rows.ttft_s, 1.0)), 0.0) / TTFT_SPREAD * rows.ttft_weight
     raw = np.concatenate([tpot, ttft])
     return np.asarray(np.sign(raw) * np.sqrt(2.0 * (np.sqrt(1.0 + raw**2) - 1.0)))
@@ -193,7 +194,7 @@ def fit(
     members = [layout.members(rows.groups) for rows in tables]
 
     def residuals(theta: FloatArray) -> FloatArray:
-        parts = [_residuals(rows, layout.overlay(theta, m, len(rows.tpot_s))) for rows, m in zip(tables, members, strict=True)]
+        parts = [residuals_of(rows, layout.overlay(theta, m, len(rows.tpot_s))) for rows, m in zip(tables, members, strict=True)]
         return np.concatenate([*parts, np.sqrt(shrinkage) * theta / layout.spread])
 
     result = least_squares(residuals, np.zeros(len(layout.labels)) if start is None else start, method="trf", max_nfev=evaluations)

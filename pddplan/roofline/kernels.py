@@ -61,12 +61,17 @@ _ENGINE_ORDER = {
 
 @dataclass(frozen=True)
 class GemmKernel:
-    """Dense GEMM: ``flops_per_s`` reached at large m, ``m_half`` rows, streaming ``bytes_per_s``, floor ``t0_s``."""
+    """Dense GEMM: ``flops_per_s`` reached at large m, ``m_half`` rows, streaming ``bytes_per_s``, floor ``t0_s``.
+
+    ``compute_share`` and ``memory_share`` are the fractions of the chip's peaks that the rates stand for.
+    """
 
     flops_per_s: float
     m_half: float
     bytes_per_s: float
     t0_s: float
+    compute_share: float
+    memory_share: float
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class MoeKernel:
     bytes_per_s: float
     activation_bytes_per_s: float
     t0_s: float
+    compute_share: float
+    memory_share: float
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,8 @@ class AttentionKernel:
     flops_per_s: float
     bytes_per_s: float
     t0_s: float
+    compute_share: float
+    memory_share: float
     s_half: float = 0.0
 
 
@@ -130,38 +139,35 @@ class KernelSet:
         kernel, (e_c, m_half, e_m, t0_us, *_) = self._first("gemm", _GEMM_CHAIN[dtype])
         _, (_, _, _, plain_t0_us, *_) = self._first("gemm", ("bf16",))
         t0_us = min(t0_us, plain_t0_us)  # the micro-benchmark counts the quantisation of activations, which engines fuse
-        return GemmKernel(e_c * self.peak(_PEAK_OF[kernel]), m_half, e_m * self.hbm_bytes_per_s, t0_us * MICRO)
+        return GemmKernel(e_c * self.peak(_PEAK_OF[kernel]), m_half, e_m * self.hbm_bytes_per_s, t0_us * MICRO, e_c, e_m)
 
     def moe(self, dtype: str) -> MoeKernel:
         """Grouped GEMM of experts stored as ``dtype``."""
         kernel, (e_c, m_half, e_m, t0_us, e_a, *_) = self._first("moe", _MOE_CHAIN[dtype])
         bandwidth = self.hbm_bytes_per_s
-        return MoeKernel(
-            e_c * self.peak(_PEAK_OF[kernel]), m_half, e_m * bandwidth, min(e_a, 1.0) * bandwidth, t0_us * MICRO
-        )
+        return MoeKernel(e_c * self.peak(_PEAK_OF[kernel]), m_half, e_m * bandwidth, min(e_a, 1.0) * bandwidth, t0_us * MICRO, e_c, e_m)
 
     def decode_attention(self, kv_dtype: str) -> AttentionKernel:
         """Attention core of decode, GQA or MHA."""
         _, (e_m, e_c, t0_us, *_) = self._first("decode_attention", (kv_dtype, "bf16"))
-        return AttentionKernel(e_c * self.peak("bf16"), e_m * self.hbm_bytes_per_s, t0_us * MICRO)
+        return AttentionKernel(e_c * self.peak("bf16"), e_m * self.hbm_bytes_per_s, t0_us * MICRO, e_c, e_m)
 
     def prefill_attention(self, kv_dtype: str) -> AttentionKernel:
         """Attention core of prefill, causal."""
         kernel, (e_c, s_half, t0_us, *_) = self._first("prefill_attention", (kv_dtype, "bf16"))
-        bandwidth = self.decode_attention(kv_dtype).bytes_per_s
-        return AttentionKernel(e_c * self.peak(_PEAK_OF[kernel]), bandwidth, t0_us * MICRO, s_half)
+        read = self.decode_attention(kv_dtype)
+        return AttentionKernel(e_c * self.peak(_PEAK_OF[kernel]), read.bytes_per_s, t0_us * MICRO, e_c, read.memory_share, s_half)
 
     def mla_decode(self, kv_dtype: str) -> AttentionKernel:
         """Absorbed multi-head latent attention of decode."""
         _, (e_c, e_m, t0_us, *_) = self._first("mla_decode", (kv_dtype, "bf16"), fallback="h100_sxm")
-        return AttentionKernel(e_c * self.peak("bf16"), e_m * self.hbm_bytes_per_s, t0_us * MICRO)
+        return AttentionKernel(e_c * self.peak("bf16"), e_m * self.hbm_bytes_per_s, t0_us * MICRO, e_c, e_m)
 
     def mla_prefill(self, kv_dtype: str) -> AttentionKernel:
         """Multi-head latent attention of prefill, keys and values expanded."""
         _, (e_c, s_half, t0_us, *_) = self._first("mla_prefill", (kv_dtype, "bf16"), fallback="h100_sxm")
-        return AttentionKernel(
-            e_c * self.peak("bf16"), self.mla_decode(kv_dtype).bytes_per_s, t0_us * MICRO, s_half
-        )
+        read = self.mla_decode(kv_dtype)
+        return AttentionKernel(e_c * self.peak("bf16"), read.bytes_per_s, t0_us * MICRO, min(e_c, 1.0), read.memory_share, s_half)
 
     def all_reduce(self, ranks: int) -> Collective:
         """All-reduce among ``ranks`` GPUs; beyond the scale-up domain the NIC's share binds."""
@@ -201,7 +207,7 @@ class KernelSet:
         if self.measured:
             return 1.0
         link = self.chip.scaleup_bytes_per_s.value or self.chip.scaleout_bytes_per_s.value
-        return _value(link, self.chip, "scaleup_bytes_per_s") / (self.tables["peak"]["link"] * GIGA)
+        return _value(link, self.chip, "scaleup_bytes_per_s") / (float(self.tables["peak"]["link"]) * GIGA)
 
     def _wire_rate(self, scale_up_rate: float, ranks: int) -> float:
         """Bytes/s per rank: the share of traffic that leaves the scale-up domain goes at the NIC's rate."""
@@ -227,7 +233,9 @@ class KernelSet:
                     row = source.get(engine, {}).get(key)
                     if row is not None:
                         return key, row
-        raise InputError(Problem(f"chip {self.chip.slug}", f"no {name} kernel for {chain[0]}", "a chip profile whose efficiency_of is measured"))
+        raise InputError(
+            Problem(f"chip {self.chip.slug}", f"no {name} kernel for {chain[0]}", "a chip profile whose efficiency_of is measured")
+        )
 
 
 def _value(value: float | None, chip: Chip, what: str) -> float:

@@ -13,16 +13,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pddplan.errors import InputError, PddplanError, Problem
-from pddplan.hardware import load_chip
+from pddplan.hardware import compute_dtype, load_chip
 from pddplan.hardware.types import Chip
-from pddplan.model import load_model
 from pddplan.model.kv_cache import KvCache, kv_cache
 from pddplan.model.memory import waterfall
-from pddplan.model.spec import ModelSpec, Parallel
+from pddplan.model.spec import ModelSpec, Parallel, WeightGroup
 from pddplan.roofline.checkpoint import served_checkpoint
 from pddplan.roofline.configuration import configuration_terms
 from pddplan.roofline.kernels import kernel_set
-from pddplan.roofline.overlay_file import base_engine, generation
+from pddplan.roofline.overlay_file import base_engine
 from pddplan.roofline.speculation import draft_terms
 from pddplan.roofline.terms import FloatArray, StepTerms, stack
 
@@ -42,7 +41,7 @@ ALIASES = {
     "pp_size": ("pp",),
 }
 REQUIRED = ("model_path", "system", "engine", "isl", "osl")
-DEFAULTS: dict[str, object] = {
+DEFAULTS: dict[str, float | str] = {
     "concurrency": 1.0, "tp_size": 1.0, "attention_dp_size": 1.0, "pp_size": 1.0, "moe_tp_size": np.nan, "moe_ep_size": np.nan,
     "precision": "", "mode": "agg", "length_law": "random",
 }  # fmt: skip
@@ -50,15 +49,17 @@ DEFAULTS: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """One priced configuration; ``cache`` and ``kv_pool_bytes`` are per GPU."""
+    """One priced configuration; ``cache`` and ``kv_pool_bytes`` are per GPU. ``overlay``: the engine as named, or a calibration's path."""
 
     model: ModelSpec
     chip: Chip
+    overlay: str
     engine: str
     parallel: Parallel
     cache: KvCache
     terms: StepTerms
     kv_pool_bytes: float
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,33 @@ def price(key: ConfigurationKey) -> Configuration:
     memory = waterfall(model, float(chip.hbm_bytes.value or 0.0), parallel, engine=engine, cache=cache, context_tokens=1.0)
     tuned = TUNED_MEMORY_SHARE * memory.capacity - memory.weights - TUNED_RESERVE_BYTES
     pool = max(memory.kv_pool, tuned)
+    warnings = configuration_warnings(model, chip)
     if pool <= 0:
-        raise InputError(Problem(f"{model.name} on {parallel.gpus} x {chip.slug}", memory.why, "more GPUs or fewer bits per weight"))
-    return Configuration(model, chip, engine, parallel, cache.per_gpu(parallel), terms, pool)
+        pool = MINIMUM_POOL_SHARE * memory.capacity
+        warnings = (*warnings, f"does not fit as described ({memory.why}); priced as if it did")
+    return Configuration(model, chip, key.engine, engine, parallel, cache.per_gpu(parallel), terms, pool, warnings)
+
+
+def configuration_warnings(model: ModelSpec, chip: Chip) -> tuple[str, ...]:
+    """What a reader must know of a price: formats the chip lacks, efficiencies of another chip, a model read generically."""
+    groups: tuple[WeightGroup, ...] = ("attention", "experts", "dense_ffn")
+    found = [compute_dtype(chip, model.weight_dtype[group])[1] for group in groups]
+    if chip.efficiency_kind != "measured":
+        found.append(f"{chip.name}: no kernel of this chip was measured; efficiencies are those of {chip.efficiency_of} (assumed)")
+    if not model.validated:
+        found.append(f"{model.name}: unvalidated architecture, a generic estimate")
+    return tuple(dict.fromkeys(text for text in found if text))
+
+
+def _distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number of each distinct row of ``rows`` per row, and the first position of each."""
+    packed = np.zeros(len(rows), dtype=np.int64)
+    for column in rows.T:
+        codes, values = pd.factorize(column)
+        packed = packed * len(values) + codes
+        packed = pd.factorize(packed)[0].astype(np.int64)
+    _, first = np.unique(packed, return_index=True)
+    return packed, first
 
 
 ASSUMED_DRAFT_TOKENS = 3.0
@@ -145,7 +170,9 @@ def draft_tokens(table: pd.DataFrame) -> FloatArray:
     Published runs do not record speculation. Those named DeepSeek-R1 with a recorded engine version used MTP: in all 52 pairs of
     equal configurations of the calibration table they are 15 to 115 % faster than the DeepSeek-V3 run.
     """
-    unrecorded = table["model_path"].astype(str).str.contains("DeepSeek-R1") & table.get("engine_version", pd.Series(index=table.index)).notna()
+    unrecorded = (
+        table["model_path"].astype(str).str.contains("DeepSeek-R1") & table.get("engine_version", pd.Series(index=table.index)).notna()
+    )
     inferred = np.where(unrecorded, ASSUMED_DRAFT_TOKENS, 0.0)
     if "draft_tokens" not in table:
         return inferred
@@ -157,7 +184,11 @@ def _draft_terms(configurations: list[Configuration], config: NDArray[np.int64],
     drafting = set(config[(drafts > 0) & (config >= 0)])
     if not drafting:
         return None
-    made = {i: draft_terms(c.model, c.parallel, kernel_set(c.chip, c.engine), c.cache.format) for i, c in enumerate(configurations) if i in drafting}
+    made = {
+        i: draft_terms(c.model, c.parallel, kernel_set(c.chip, c.engine), c.cache.format)
+        for i, c in enumerate(configurations)
+        if i in drafting
+    }
     unused = next(iter(made.values()))  # rows that draft nothing multiply it by 0
     return stack([made.get(i, unused) for i in range(len(configurations))])
 
@@ -171,7 +202,7 @@ class ServedRows:
 
     config: NDArray[np.int64]
     configurations: tuple[Configuration, ...]
-    terms: StepTerms
+    terms: StepTerms | None
     input_tokens: FloatArray
     output_tokens: FloatArray
     concurrency: FloatArray
@@ -190,6 +221,7 @@ class ServedRows:
 _ROW_FIELDS = ("config", "input_tokens", "output_tokens", "concurrency", "kv_limit", "fixed_lengths", "draft_tokens")
 
 
+_KEY_TEXT = ("model_path", "precision", "system", "engine")
 _KEY_COLUMNS = {
     "": ("tp_size", "attention_dp_size", "pp_size", "moe_tp_size", "moe_ep_size"),
     "prefill_": ("prefill_tp_size", "prefill_attention_dp_size", "", "prefill_moe_tp_size", "prefill_moe_ep_size"),
@@ -199,20 +231,22 @@ _KEY_COLUMNS = {
 
 def served_rows(table: pd.DataFrame, role: str = "") -> ServedRows:
     """Arrays of a table with defaults (``with_defaults``); ``role`` "", "prefill_" or "decode_" picks the parallel columns."""
-    text = {name: table[name].astype(str).str.strip() for name in ("model_path", "precision", "system", "engine")}
-    sizes = []
+    columns = [pd.factorize(table[name])[0] for name in _KEY_TEXT]
     for column, default in zip(_KEY_COLUMNS[role], (1, 1, 1, 0, 0), strict=True):
         found = table[column] if column in table else pd.Series(np.nan, table.index)
-        sizes.append(pd.to_numeric(found, errors="coerce").fillna(default).astype(int))
-    keys = pd.DataFrame({**text, **dict(zip(("tp", "dp", "pp", "moe_tp", "moe_ep"), sizes, strict=True))})
-    codes, unique = pd.factorize(pd.MultiIndex.from_frame(keys))
+        columns.append(pd.to_numeric(found, errors="coerce").fillna(default).to_numpy(int))
+    codes, first = _distinct(np.column_stack(columns))
+    unique = []
+    for i in first:
+        model_path, precision, system, engine = (str(table[name].iloc[i]).strip() for name in _KEY_TEXT)
+        numbers = (int(column[i]) for column in columns[len(_KEY_TEXT) :])
+        unique.append(ConfigurationKey(model_path, precision.lower(), system, engine, *numbers))
     configurations: list[Configuration] = []
     index = np.full(len(unique), -1)
     failures: dict[int, str] = {}
     for i, values in enumerate(unique):
-        model_path, precision, system, engine, *numbers = values
         try:
-            configuration = price(ConfigurationKey(model_path, precision.lower(), system, engine.lower(), *map(int, numbers)))
+            configuration = price(values)
         except PddplanError as error:
             failures[i] = str(error).splitlines()[0]
         else:
@@ -227,7 +261,7 @@ def served_rows(table: pd.DataFrame, role: str = "") -> ServedRows:
     return ServedRows(
         config=config,
         configurations=tuple(configurations),
-        terms=stack([c.terms for c in configurations]),
+        terms=stack([c.terms for c in configurations]) if configurations else None,
         input_tokens=isl,
         output_tokens=osl,
         concurrency=pd.to_numeric(table["concurrency"], errors="coerce").fillna(1).to_numpy(float),
@@ -241,6 +275,7 @@ def served_rows(table: pd.DataFrame, role: str = "") -> ServedRows:
 
 TUNED_MEMORY_SHARE = 0.95  # operators of benchmarks raise the engine's memory fraction until the run fits
 TUNED_RESERVE_BYTES = 4e9
+MINIMUM_POOL_SHARE = 0.02
 
 
 def _kv_limit(configurations: list[Configuration], config: NDArray[np.int64], tokens: FloatArray) -> FloatArray:

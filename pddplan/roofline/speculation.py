@@ -33,7 +33,7 @@ class Speculation:
 
 
 def tokens_per_step(acceptance: float, draft_tokens: int) -> float:
-    """Mean tokens per step at acceptance probability a and depth d: (1 - a^(d+1)) / (1 - a); d + 1 at a = 1 (Leviathan et al. 2023, eq. 1)."""
+    """Mean tokens per step at acceptance probability a and depth d: (1 - a^(d+1)) / (1 - a), d + 1 at a = 1 (Leviathan 2023, eq. 1)."""
     if acceptance >= 1.0:
         return draft_tokens + 1.0
     return (1.0 - acceptance ** (draft_tokens + 1)) / (1.0 - acceptance)

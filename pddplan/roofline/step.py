@@ -55,9 +55,18 @@ def _roof(compute: FloatArray, memory: FloatArray, detail: bool) -> _Part:
     return _Part(time, _total(compute), _total(memory)) if detail else _Part(time, time, time)
 
 
-def _gemm(terms: StepTerms, rows: FloatArray, sequences: FloatArray, detail: bool) -> _Part:
+def _capped(factor: FloatArray, share: FloatArray) -> FloatArray:
+    """A factor on a kernel's time, but not one that takes it beyond the chip's peak (``share``: what the kernel reaches of it)."""
+    return np.maximum(factor[..., None], share)
+
+
+def _gemm(terms: StepTerms, factor: FloatArray, rows: FloatArray, sequences: FloatArray, detail: bool) -> _Part:
     m = rows[..., None]
-    body = _roof(terms.gemm_row_s * (m + terms.gemm_half_rows), terms.gemm_weight_s + terms.gemm_io_s * m, detail)
+    body = _roof(
+        terms.gemm_row_s * (m + terms.gemm_half_rows) * _capped(factor, terms.gemm_compute_share),
+        (terms.gemm_weight_s + terms.gemm_io_s * m) * _capped(factor, terms.gemm_memory_share),
+        detail,
+    )
     head_c = terms.head_row_s * (sequences + terms.head_half_rows)
     head_m = terms.head_weight_s + terms.head_io_s * sequences
     return _Part(body.time_s + np.maximum(head_c, head_m), body.compute_s + head_c, body.memory_s + head_m)
@@ -70,15 +79,19 @@ def distinct_experts(experts: ArrayLike, top_k: ArrayLike, tokens: ArrayLike, po
     return np.asarray(np.maximum(skewed, k * np.minimum(t, 1.0)))
 
 
-def _experts(terms: StepTerms, overlay: Overlay, tokens: FloatArray, rank_tokens: FloatArray, detail: bool) -> _Part:
+def _experts(terms: StepTerms, overlay: Overlay, factor: FloatArray, tokens: FloatArray, rank_tokens: FloatArray, detail: bool) -> _Part:
     """``tokens`` of all attention-DP ranks together, ``rank_tokens`` of one."""
     t = tokens[..., None]
     ep = terms.ep[..., None]
     imbalance = 1.0 + as_float(overlay.imbalance)[..., None] * (1.0 - 1.0 / ep)
     rows = t * terms.moe_top_k / ep * imbalance
     active = distinct_experts(terms.moe_experts, terms.moe_top_k, t, as_float(overlay.popularity)[..., None]) / ep
-    body = _roof(terms.moe_row_s * (rows + terms.moe_half_rows * active), terms.moe_expert_s * active + terms.moe_io_s * rows, detail)
-    permute = _total(terms.moe_permute_s * rows + terms.moe_token_s * rank_tokens[..., None])
+    body = _roof(
+        terms.moe_row_s * (rows + terms.moe_half_rows * active) * _capped(factor, terms.moe_compute_share),
+        (terms.moe_expert_s * active + terms.moe_io_s * rows) * _capped(factor, terms.moe_memory_share),
+        detail,
+    )
+    permute = factor * _total(terms.moe_permute_s * rows + terms.moe_token_s * rank_tokens[..., None])
     return _Part(body.time_s + permute, body.compute_s, body.memory_s + permute)
 
 
@@ -92,15 +105,16 @@ def decode_step(
     """
     sequences = as_float(batch) / (terms.dp * terms.pp)
     rows = sequences * as_float(queries)
-    gemm = _gemm(terms, rows, rows, detail)
-    experts = _experts(terms, overlay, rows * terms.dp, rows, detail)
+    gemm = _gemm(terms, as_float(overlay.gemm_factor), rows, rows, detail)
+    experts = _experts(terms, overlay, as_float(overlay.moe_factor), rows * terms.dp, rows, detail)
     s = as_float(context_tokens)[..., None]
     n, q = sequences[..., None], rows[..., None]
     entries = s / terms.attn_ratio
     span = np.minimum(entries, terms.attn_window)
+    factor = as_float(overlay.attention_factor)
     attention = _roof(
-        q * (span * terms.attn_pair_s + entries * terms.attn_key_pair_s + terms.attn_token_s),
-        n * (span * terms.attn_entry_s + entries * terms.attn_key_s + terms.attn_state_s),
+        q * (span * terms.attn_pair_s + entries * terms.attn_key_pair_s + terms.attn_token_s) * _capped(factor, terms.attn_compute_share),
+        n * (span * terms.attn_entry_s + entries * terms.attn_key_s + terms.attn_state_s) * _capped(factor, terms.attn_memory_share),
         detail,
     )
     launch = as_float(overlay.launch_fraction)
@@ -108,9 +122,9 @@ def decode_step(
     exchange = terms.exchange_alpha_s + terms.exchange_row_s * rows
     layer_units = _layer_units(terms, overlay)
     return StepTime(
-        attention_s=attention.time_s * as_float(overlay.attention_factor) + launch * terms.attn_launch_s,
-        gemm_s=gemm.time_s * as_float(overlay.gemm_factor) + launch * terms.gemm_launch_s,
-        experts_s=experts.time_s * as_float(overlay.moe_factor) + launch * terms.moe_launch_s,
+        attention_s=attention.time_s + launch * terms.attn_launch_s,
+        gemm_s=gemm.time_s + launch * terms.gemm_launch_s,
+        experts_s=experts.time_s + launch * terms.moe_launch_s,
         collectives_s=reduce + exchange + terms.hop_alpha_s + terms.hop_row_s * rows,
         overhead_s=as_float(overlay.layer_s) * layer_units + as_float(overlay.step_s) + as_float(overlay.sequence_s) * sequences,
         compute_s={"attention": attention.compute_s, "gemm": gemm.compute_s, "experts": experts.compute_s},
@@ -119,7 +133,7 @@ def decode_step(
 
 
 def _layer_units(terms: StepTerms, overlay: Overlay) -> FloatArray:
-    return (
+    return np.asarray(
         terms.layers
         + (as_float(overlay.moe_layer_factor) - 1.0) * terms.moe_layers
         + (as_float(overlay.mla_layer_factor) - 1.0) * terms.mla_layers
@@ -134,13 +148,13 @@ def _pairs(tokens: FloatArray, ratio: FloatArray, window: FloatArray) -> FloatAr
     """Integral of min(x / ratio, window) over x from 0 to ``tokens``: (query, entry) pairs of a causal pass."""
     edge = np.minimum(tokens, ratio * window)
     beyond = np.where(np.isfinite(window), tokens - edge, 0.0)
-    return edge**2 / (2.0 * ratio) + beyond * np.where(np.isfinite(window), window, 0.0)
+    return np.asarray(edge**2 / (2.0 * ratio) + beyond * np.where(np.isfinite(window), window, 0.0))
 
 
 MINIMUM_TILE_TOKENS = 1024.0  # a window under this runs at the speed of a span of this length
 
 
-def _prefill_attention(terms: StepTerms, uncached: FloatArray, cached: FloatArray, passes: FloatArray) -> _Part:
+def _prefill_attention(terms: StepTerms, factor: FloatArray, uncached: FloatArray, cached: FloatArray, passes: FloatArray) -> _Part:
     """Attention of ``uncached`` new tokens on ``cached``, in ``passes`` chunks; all layers, one request."""
     u, h, n = uncached[..., None], cached[..., None], passes[..., None]
     total = u + h
@@ -157,7 +171,7 @@ def _prefill_attention(terms: StepTerms, uncached: FloatArray, cached: FloatArra
     read = prefix + u
     entries = np.minimum(read / terms.attn_ratio, n * (terms.attn_window + u / n / terms.attn_ratio))
     memory = entries * terms.attn_entry_s + read / terms.attn_ratio * terms.attn_key_s + n * terms.attn_state_s
-    return _roof(compute, memory, True)
+    return _roof(compute * _capped(factor, terms.attn_prefill_compute_share), memory * _capped(factor, terms.attn_memory_share), True)
 
 
 @dataclass(frozen=True)
@@ -179,21 +193,19 @@ class PrefillTime:
 
 def _linear(terms: StepTerms, overlay: Overlay, rows: FloatArray, tokens: FloatArray) -> dict[str, _Part]:
     """Everything of a pass of ``rows`` tokens per rank but attention; ``tokens`` of all ranks meet in the experts."""
-    factor = as_float(overlay.prefill_factor)
     narrow = 1.0 + terms.quantised * (as_float(overlay.quantised_prefill_factor) - 1.0)
     launch = as_float(overlay.launch_fraction)
     one = np.ones_like(rows)
-    gemm = _gemm(terms, rows, one, True)
-    experts = _experts(terms, overlay, tokens, rows, True)
-    collectives = (
-        (terms.reduce_alpha_s + terms.reduce_row_s * rows) * as_float(overlay.reduce_prefill_factor) + terms.exchange_prefill_alpha_s + terms.exchange_prefill_row_s * rows
-        + terms.hop_alpha_s + terms.hop_row_s * rows
-    )  # fmt: skip
+    gemm = _gemm(terms, as_float(overlay.prefill_factor) * narrow, rows, one, True)
+    experts = _experts(terms, overlay, as_float(overlay.moe_prefill_factor), tokens, rows, True)
+    reduce = (terms.reduce_alpha_s + terms.reduce_row_s * rows) * as_float(overlay.reduce_prefill_factor)
+    exchange = terms.exchange_prefill_alpha_s + terms.exchange_prefill_row_s * rows
+    collectives = reduce + exchange + terms.hop_alpha_s + terms.hop_row_s * rows
     passes = as_float(overlay.prefill_passes) * terms.pass_s * rows
     zero = np.zeros_like(rows)
     return {
-        "gemm": _Part(gemm.time_s * factor * narrow + launch * terms.gemm_launch_s, gemm.compute_s, gemm.memory_s),
-        "experts": _Part(experts.time_s * as_float(overlay.moe_prefill_factor) + launch * terms.moe_launch_s, experts.compute_s, experts.memory_s),
+        "gemm": _Part(gemm.time_s + launch * terms.gemm_launch_s, gemm.compute_s, gemm.memory_s),
+        "experts": _Part(experts.time_s + launch * terms.moe_launch_s, experts.compute_s, experts.memory_s),
         "collectives": _Part(collectives * one, zero, zero),
         "elementwise": _Part(passes, zero, passes),
     }
@@ -223,9 +235,9 @@ def prefill_passes(
         tail = u - whole * c
         counts, sizes = [whole, np.where(tail > 0, 1.0, 0.0)], [c, np.maximum(tail, 1.0)]
     passes = np.maximum(sum(counts[1:], counts[0]), 1e-12)
-    core = _prefill_attention(terms, u, h, np.maximum(passes, 1.0))
+    core = _prefill_attention(terms, as_float(overlay.prefill_factor), u, h, np.maximum(passes, 1.0))
     launches = as_float(overlay.launch_fraction) * terms.attn_prefill_launch_s * passes
-    attention = core.time_s * as_float(overlay.prefill_factor) + launches
+    attention = core.time_s + launches
     total = np.zeros(())
     sums: dict[str, _Part] = {}
     for count, size in zip(counts, sizes, strict=True):
@@ -233,8 +245,10 @@ def prefill_passes(
         for name, part in parts.items():
             old = sums.get(name)
             scaled = _Part(count * part.time_s, count * part.compute_s, count * part.memory_s)
-            sums[name] = scaled if old is None else _Part(
-                old.time_s + scaled.time_s, old.compute_s + scaled.compute_s, old.memory_s + scaled.memory_s
+            sums[name] = (
+                scaled
+                if old is None
+                else _Part(old.time_s + scaled.time_s, old.compute_s + scaled.compute_s, old.memory_s + scaled.memory_s)
             )
         share = np.where(packed, c, size) / u
         gpu = sum(part.time_s for part in parts.values()) + attention * share

@@ -32,13 +32,17 @@ class StepTerms:
     exchange_*: expert dispatch and combine, decode and prefill. hop_*: pipeline sends. pass_s: one pass of
     a layer's hidden state over memory, summed over layers, per row.
     quantised: share of the dense GEMM arithmetic that runs in fewer than 16 bits.
-    layers, moe_layers, mla_layers, linear_layers, sparse_layers (with an indexer), shared_layers (with shared experts), block_layers (block-scaled fp8 weights): counts for the per-layer overheads. tp, dp, pp, ep: parallel sizes.
+    *_compute_share, *_memory_share: efficiencies e_c and e_m inside the seconds above (no factor may fall below them).
+    layers, moe_layers, mla_layers, linear_layers, sparse_layers (with an indexer), shared_layers (with shared experts),
+    block_layers (block-scaled fp8 weights): counts for the per-layer overheads. tp, dp, pp, ep: parallel sizes.
     """
 
     gemm_row_s: FloatArray
     gemm_half_rows: FloatArray
     gemm_weight_s: FloatArray
     gemm_io_s: FloatArray
+    gemm_compute_share: FloatArray
+    gemm_memory_share: FloatArray
     gemm_launch_s: FloatArray
     attn_window: FloatArray
     attn_ratio: FloatArray
@@ -51,6 +55,9 @@ class StepTerms:
     attn_prefill_pair_s: FloatArray
     attn_s_half: FloatArray
     attn_prefix_s: FloatArray
+    attn_compute_share: FloatArray
+    attn_prefill_compute_share: FloatArray
+    attn_memory_share: FloatArray
     attn_launch_s: FloatArray
     attn_prefill_launch_s: FloatArray
     moe_experts: FloatArray
@@ -61,6 +68,8 @@ class StepTerms:
     moe_io_s: FloatArray
     moe_permute_s: FloatArray
     moe_token_s: FloatArray
+    moe_compute_share: FloatArray
+    moe_memory_share: FloatArray
     moe_launch_s: FloatArray
     head_row_s: FloatArray
     head_half_rows: FloatArray
@@ -94,7 +103,9 @@ class StepTerms:
 
     def broadcast(self, axes: int) -> StepTerms:
         """The same terms with ``axes`` new axes of length 1 after the configuration axes (for batch or context grids)."""
-        return self._map(lambda values, trailing: np.expand_dims(values, tuple(range(values.ndim - trailing, values.ndim - trailing + axes))))
+        return self._map(
+            lambda values, trailing: np.expand_dims(values, tuple(range(values.ndim - trailing, values.ndim - trailing + axes)))
+        )
 
     def _map(self, change) -> StepTerms:  # type: ignore[no-untyped-def]
         return replace(self, **{f.name: change(getattr(self, f.name), term_axes(f.name)) for f in fields(self)})

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pddplan.errors import InputError, Problem
-from pddplan.hardware.dtypes import compute_dtype
 from pddplan.hardware.types import Chip, Kind
 from pddplan.model.kv_cache import KvCache, kv_cache
 from pddplan.model.memory import Reserves, Waterfall, waterfall
@@ -23,6 +22,7 @@ from pddplan.roofline.configuration import configuration_terms
 from pddplan.roofline.kernels import kernel_set
 from pddplan.roofline.overlay import Overlay
 from pddplan.roofline.overlay_file import base_engine, load_overlay
+from pddplan.roofline.rows import configuration_warnings
 from pddplan.roofline.speculation import Speculation, draft_terms, speculative_step
 from pddplan.roofline.step import PrefillTime, StepTime, decode_step, prefill_latency, prefill_occupancy, prefill_passes
 from pddplan.roofline.terms import FloatArray, StepTerms, stack
@@ -75,7 +75,7 @@ class RooflineInstance:
     def prefill_s(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> FloatArray:
         """Seconds of a lone request's prefill, request handling included; chunks in sequence, the tail alone."""
         time = prefill_latency(self.terms, self.overlay, uncached_tokens, cached_tokens, self.prefill_chunk_tokens)
-        return time + np.asarray(self.overlay.ttft_s)
+        return np.asarray(time + np.asarray(self.overlay.ttft_s))
 
     def prefill_occupancy_s(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> FloatArray:
         """Seconds of capacity at high load: tails packed with other requests' if the engine can, all DP ranks busy."""
@@ -161,7 +161,7 @@ def roofline_instance(
         model=model, chip=chip, engine=engine, parallel=parallel, kv_format=cache.format, role=role,
         prefill_chunk_tokens=float(prefill_chunk_tokens), tail_packing=tail_packing, terms=terms,
         overlay=load_overlay(engine, chip), memory=memory, cache=cache, speculation=speculation, draft=draft,
-        basis=chip.efficiency_kind, warnings=_warnings(model, chip), batch_max=DEFAULT_MAX_RUNNING * parallel.dp,
+        basis=chip.efficiency_kind, warnings=configuration_warnings(model, chip), batch_max=DEFAULT_MAX_RUNNING * parallel.dp,
     )  # fmt: skip
 
 
@@ -169,14 +169,6 @@ def _hbm_bytes(chip: Chip) -> float:
     if not chip.hbm_bytes.value:
         raise InputError(Problem(f"chip {chip.slug} hbm_bytes", "not given", "a positive number of bytes", "80 GB"))
     return float(chip.hbm_bytes.value)
-
-
-def _warnings(model: ModelSpec, chip: Chip) -> tuple[str, ...]:
-    groups = ("attention", "experts", "dense_ffn")
-    found = [compute_dtype(chip, model.weight_dtype[group])[1] for group in groups]
-    if chip.efficiency_kind != "measured":
-        found.append(f"{chip.name}: no kernel of this chip was measured; efficiencies are those of {chip.efficiency_of} (assumed)")
-    return tuple(dict.fromkeys(text for text in found if text))
 
 
 @dataclass(frozen=True)
@@ -213,7 +205,7 @@ class RooflineTable:
     def prefill_s(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> FloatArray:
         """Lone prefill of every instance, shape (instances, K)."""
         time = prefill_latency(self.terms, self.overlay, uncached_tokens, cached_tokens, self.chunk_tokens)
-        return time + np.asarray(self.overlay.ttft_s)
+        return np.asarray(time + np.asarray(self.overlay.ttft_s))
 
     def prefill_occupancy_s(self, uncached_tokens: ArrayLike, cached_tokens: ArrayLike) -> FloatArray:
         """Capacity that a prefill takes on every instance, shape (instances, K)."""

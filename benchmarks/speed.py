@@ -1,0 +1,297 @@
+"""Speed, memory and growth of pddplan, each beside its target and, where there is one, beside a peer timed in the same run.
+
+    python benchmarks/speed.py [--only process,warm,growth,imports] [--runs 3] [--write docs/validation/speed.md]
+
+Whole processes are timed from outside (start-up included), their memory is the operating system's account of the finished child.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+PDDPLAN = [sys.executable, "-m", "pddplan"]
+CHIPS = (
+    *("h100-sxm", "h200-sxm", "b200", "b300", "gb200", "gb300", "h20-96", "h20-141", "h800-sxm", "a100-80-sxm", "a800-sxm", "h100-pcie"),
+    *("h100-nvl", "l40s", "rtx-pro-6000-server", "mi300x", "mi325x", "mi355x", "gaudi3", "ascend-910c"),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Median over runs of one command: wall and CPU seconds, peak resident MB of its largest process."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def process(command: list[str], runs: int = 1, accepted: tuple[int, ...] = (0,)) -> Cost:
+    """Cost of a whole process; ends the benchmark where it fails."""
+    costs = []
+    for _ in range(runs):
+        with tempfile.TemporaryFile() as errors:
+            start = time.perf_counter()
+            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+            _, status, usage = os.wait4(child.pid, 0)
+            wall = time.perf_counter() - start
+            child.returncode = os.waitstatus_to_exitcode(status)
+            if child.returncode not in accepted:
+                errors.seek(0)
+                raise SystemExit(f"{' '.join(command)} ended with {child.returncode}: {errors.read().decode()[-2000:]}")
+        costs.append((wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)))
+    return Cost(*(median(column) for column in zip(*costs, strict=True)))
+
+
+def timed(work: Callable[[], Any], runs: int) -> float:
+    """Median CPU seconds of ``work`` in this warm process."""
+    work()
+    seconds = []
+    for _ in range(runs):
+        gc.collect()
+        start = time.process_time()
+        work()
+        seconds.append(time.process_time() - start)
+    return median(seconds)
+
+
+def fleet(sites: int, chips: int, rows: int = 1000) -> dict[str, Any]:
+    """Every room has every chip in every role, every two rooms a line; prices and stocks differ from room to room."""
+    rng = np.random.default_rng(1)
+    names = [f"S{i}" for i in range(sites)]
+    rooms = {
+        name: {
+            "chips": [
+                {"chip": chip, "stock": int(rng.integers(64, 512)), "price": f"{rng.uniform(1, 6):.2f} USD/h", "roles": ["P", "RLD", "MD"]}
+                for chip in CHIPS[:chips]
+            ]
+        }
+        for name in names
+    }
+    line = {"circuit": "100 Gbps", "max_circuits": 8, "rtt": "20 ms", "per_flow": "5 Gbps", "price": "120 USD/Gbps/month"}
+    links = {f"{a}-{b}": {"between": [a, b], **line} for i, a in enumerate(names) for b in names[i + 1 :]}
+    return {
+        "name": f"{sites} rooms of {chips} chips",
+        "model": {"name": "Qwen/Qwen3-32B"},
+        "engine": "sglang",
+        "sites": rooms,
+        "links": links,
+        "workload": {
+            "rate": "400 req/s",
+            "rows": rows,
+            "classes": {
+                "agent": {
+                    "input_tokens": {"lognormal": {"p50": "16k", "p99": "100k"}},
+                    "output_tokens": 500,
+                    "hit_rate": {"beta": [9, 1]},
+                    "sla": {"ttft": {"limit": "10 s"}, "tpot": "50 ms", "attainment": "95 %"},
+                }
+            },
+        },
+        "search": {"tp": [1, 2, 4, 8], "gap": 0.001, "time_limit": "55 s"},
+        "objective": "min-cost",
+    }
+
+
+class Bench:
+    def __init__(self, folder: Path, runs: int) -> None:
+        self.folder, self.runs = folder, runs
+
+    def scenario(self, document: dict[str, Any], name: str = "scenario.yaml") -> str:
+        path = self.folder / name
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return str(path)
+
+    def trace(self, requests: int) -> str:
+        from trace_speed import conversations
+
+        path = self.folder / f"{requests}.jsonl"
+        if not path.exists():
+            conversations(path, requests, np.random.default_rng(1))
+        return str(path)
+
+    def process(self) -> Iterator[str]:
+        """Whole processes against their targets and peers."""
+        yield "| command | target | wall s | CPU s | peak MB | against a peer in the same run |"
+        yield "|---|---|---|---|---|---|"
+
+        def row(name: str, target: str, cost: Cost, peer: str = "") -> str:
+            return f"| {name} | {target} | {cost.wall_s:.2f} | {cost.cpu_s:.2f} | {cost.peak_mb:.0f} | {peer} |"
+
+        bare = process([sys.executable, "-c", "pass"], self.runs + 2)
+        libraries = process([sys.executable, "-c", "import numpy, scipy.optimize, pandas, pydantic, yaml, rich.table, typer"], self.runs)
+        helped = process([*PDDPLAN, "--help"], self.runs + 2)
+        yield row("`--help`", "0.4 s", helped, f"{helped.cpu_s / bare.cpu_s:.1f} x the CPU of bare Python")
+        for name, target in (("01-minimal", "3 s, 300 MB"), ("pdd-reference", "10 s")):
+            cost = process([*PDDPLAN, "optimize", name], self.runs)
+            yield row(f"`optimize {name}`", target, cost, f"{cost.cpu_s / libraries.cpu_s:.1f} x the CPU of importing numpy, scipy and pandas")
+        plan = str(self.folder / "plan.json")
+        process([*PDDPLAN, "optimize", "01-minimal", "--json", plan, "--force"])
+        predicted, replayed = process([*PDDPLAN, "evaluate", plan], self.runs), process([*PDDPLAN, "simulate", plan], 1)
+        yield row("`evaluate` (percentiles of a plan)", "", predicted, f"{predicted.cpu_s / replayed.cpu_s:.2f} x the CPU of its replay")
+        curve = process([*PDDPLAN, "trace", "stats", self.trace(1_000_000), "--json", "-"])
+        one = process([sys.executable, __file__, "--one-lru", self.trace(1_000_000)])
+        peer = f"{curve.cpu_s / one.cpu_s:.2f} x the CPU of a dictionary LRU at one capacity"
+        yield row("`trace stats`, 1,000,000 requests, whole curve", "30 s, 2 GB", curve, peer)
+        scenario = self.scenario(fleet(6, 20))
+        result = str(self.folder / "fleet.json")
+        cost = process([*PDDPLAN, "optimize", scenario, "--json", result, "--force"], accepted=(0, 3))
+        gap = json.loads(Path(result).read_text(encoding="utf-8"))["gap"] if Path(result).exists() else None
+        yield row("`optimize`, 6 rooms x 20 chips x 3 roles", "60 s, gap 0.1 %", cost, "no plan" if gap is None else f"gap {100 * gap:.3f} %")
+
+    def warm(self) -> Iterator[str]:
+        """One core of a process that has everything imported."""
+        from pddplan import load_scenario
+        from pddplan.hardware import load_chip
+        from pddplan.model import load_model
+        from pddplan.model.parallel import legal_parallels
+        from pddplan.pipeline import plan
+        from pddplan.stages.roofline import RooflineTable, roofline_instance
+
+        yield "| work | target | measured |"
+        yield "|---|---|---|"
+        model, chip = load_model("Qwen/Qwen3-32B"), load_chip("h200-sxm")
+        table = RooflineTable.of([roofline_instance(model, chip, "vllm", mapping) for mapping in legal_parallels(model, chip, 8)])
+        batches = np.broadcast_to(np.arange(1.0, 513.0), (len(table.instances), 512))
+
+        def points() -> None:
+            table.step_s(batches, 4250.0)
+            table.prefill_s(batches * 16, 0.0)
+
+        seconds = timed(points, 5 * self.runs)
+        yield f"| design points (instance x load: decode step and prefill) a second | 10,000 | {batches.size / seconds:,.0f} |"
+        search = load_scenario(
+            "01-minimal",
+            {
+                "model.name": "Qwen/Qwen3-32B-FP8",
+                "sites.A.chips[0].chip": "h200-sxm",
+                "sites.A.chips[0].stock": "32",
+                "sites.A.chips[0].price": "2.50 USD/h",
+                "workload.classes.chat.input_tokens": "4000",
+                "workload.classes.chat.output_tokens": "500",
+                "workload.classes.chat.hit_rate": "0",
+                "workload.classes.chat.sla.ttft": "300 ms",
+                "workload.classes.chat.sla.tpot": "10 ms",
+                "workload.rate": "4 req/s",
+            },
+        )
+        for explain, words in ((False, "the plan alone"), (True, "with baselines, what binds, what lost")):
+            seconds = timed(lambda explain=explain: plan(search, explain=explain), self.runs)  # type: ignore[misc]
+            yield f"| full search, Qwen3-32B-FP8 on 32 H200, {words} | 0.5 s | {seconds:.2f} s |"
+
+    def growth(self) -> Iterator[str]:
+        """CPU seconds of the work alone (its command's start-up taken off); slope 1 in log-log is linear."""
+        from pddplan import load_scenario
+        from pddplan.pipeline import evaluate, plan
+        from pddplan.workload.prefix_cache import cache_hits, p_sequence
+        from pddplan.workload.trace_reader import read_trace
+
+        yield "| what grows | sizes | CPU s | slope (1: linear) |"
+        yield "|---|---|---|---|"
+
+        def row(name: str, sizes: list[int], seconds: list[float]) -> str:
+            slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
+            return f"| {name} | {', '.join(f'{s:,}' for s in sizes)} | {', '.join(f'{s:.3g}' for s in seconds)} | {slope:.2f} |"
+
+        rows = [1000, 2000, 4000, 8000]
+        plans = [load_scenario(self._fixed(n)) for n in rows]
+        yield row("rows of the mix (evaluate a plan in two rooms)", rows, [timed(lambda s=s: evaluate(s), self.runs) for s in plans])  # type: ignore[misc]
+        chips = [2, 4, 8, 16]
+        seconds = [timed(lambda n=n: plan(load_scenario(self.scenario(fleet(2, n))), explain=False), 1) for n in chips]  # type: ignore[misc]
+        yield row("chips in two rooms (plan)", chips, seconds)
+        sites = [2, 3, 4, 6]
+        seconds = [timed(lambda n=n: plan(load_scenario(self.scenario(fleet(n, 4))), explain=False), 1) for n in sites]  # type: ignore[misc]
+        yield row("rooms of four chips, each two joined (plan)", sites, seconds)
+        requests = [50_000, 100_000, 200_000, 400_000]
+        read = [timed(lambda n=n: cache_hits(p_sequence(read_trace(Path(self.trace(n))))), 1) for n in requests]  # type: ignore[misc]
+        yield row("requests of a trace (read, hit-rate curve)", requests, read)
+
+    def _fixed(self, rows: int) -> str:
+        """A plan's JSON with so many rows in its mix."""
+        out = str(self.folder / f"rows-{rows}.json")
+        process([*PDDPLAN, "optimize", self.scenario(fleet(2, 2, rows)), "--json", out, "--force"])
+        return out
+
+    def imports(self) -> Iterator[str]:
+        """Where a cold start goes: seconds in each package at import, self time."""
+        yield "| command | import s | dearest packages (self, ms) |"
+        yield "|---|---|---|"
+        for name in ("--help", "validate 01-minimal", "evaluate pdd-88-vs-43-32", "optimize 01-minimal"):
+            command = [sys.executable, "-X", "importtime", "-m", "pddplan", *name.split()]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            spent: dict[str, int] = {}
+            for found in re.finditer(r"^import time:\s+(\d+) \|\s+\d+ \|\s+([\w.]+)$", done.stderr, re.MULTILINE):
+                package = found[2].split(".")[0]
+                spent[package] = spent.get(package, 0) + int(found[1])
+            dearest = sorted(spent.items(), key=lambda item: -item[1])[:6]
+            yield f"| `{name}` | {sum(spent.values()) / 1e6:.2f} | {', '.join(f'{package} {us / 1000:.0f}' for package, us in dearest)} |"
+
+
+def one_lru(path: str) -> None:
+    """The peer of the hit-rate curve: a plain LRU of one capacity over the same blocks."""
+    from collections import OrderedDict
+
+    held: OrderedDict[int, None] = OrderedDict()
+    hits = total = 0
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            ids = json.loads(line)["hash_ids"]
+            total += len(ids)
+            leading = True
+            for block in ids:
+                leading = leading and block in held
+                hits += leading
+            for block in reversed(ids):
+                held[block] = None
+                held.move_to_end(block)
+            while len(held) > 1_000_000:
+                held.popitem(last=False)
+    print(hits / total)
+
+
+TITLES = {"process": "Whole processes", "warm": "A warm process", "growth": "Growth", "imports": "Cold start"}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--only", default=",".join(TITLES))
+    options.add_argument("--runs", type=int, default=3)
+    options.add_argument("--write", type=Path)
+    options.add_argument("--one-lru", help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.one_lru:
+        one_lru(given.one_lru)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), given.runs)
+        lines = []
+        for part in given.only.split(","):
+            lines += ["", f"## {TITLES[part]}", ""]
+            print("\n".join(lines[-3:]), flush=True)
+            for text in getattr(bench, part)():
+                lines.append(text)
+                print(text, flush=True)
+    if given.write:
+        page = given.write.read_text(encoding="utf-8") if given.write.exists() else ""
+        head = page.partition("\n## ")[0].strip() or "# Speed"
+        given.write.write_text(head + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
