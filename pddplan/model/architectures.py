@@ -12,6 +12,9 @@ class Traits:
     gated: FFN has gate, up and down (else up and down). norms: RMS or layer norms per block, each ``hidden`` wide
     (``norm_bias`` doubles them). tied: default of tie_word_embeddings. sliding_default: layers that a bare
     ``sliding_window`` caps ("all", "even", "N:1" windows to full, or "none": only where use_sliding_window asks for it).
+    qk_norm_default: whether query and key norms stand where use_qk_norm is silent. gated_attention: queries have a gate of
+    their width. score_bias: the router has a correction bias per expert. position_offset: unused rows of learned positions.
+    embedding_norm: a norm after the embedding.
     """
 
     gated: bool = True
@@ -26,6 +29,11 @@ class Traits:
     sinks: bool = False
     learned_positions: bool = False
     sliding_default: str = "all"
+    qk_norm_default: bool = True
+    gated_attention: bool = False
+    score_bias: bool = False
+    position_offset: int = 0
+    embedding_norm: bool = False
     validated: bool = True
 
 
@@ -58,7 +66,8 @@ TRAITS: dict[str, Traits] = {
     "chatglm": Traits(qkv_bias=True),
     "glm4": Traits(qkv_bias=True, norms=4),
     "glm": Traits(qkv_bias=True),
-    "glm4_moe": Traits(qkv_bias=True),
+    "glm4_moe": Traits(qkv_bias=True, qk_norm="head", qk_norm_default=False, score_bias=True),
+    "olmo": Traits(norms=0),
     "olmo2": Traits(qk_norm="full"),
     "olmo3": Traits(qk_norm="full"),
     "olmoe": Traits(qk_norm="full"),
@@ -79,7 +88,7 @@ TRAITS: dict[str, Traits] = {
     "qwen3_moe": _QWEN3,
     "qwen3_vl_text": _QWEN3,
     "qwen3_vl_moe_text": _QWEN3,
-    "qwen3_next": _QWEN3,
+    "qwen3_next": replace(_QWEN3, gated_attention=True),
     "qwen3_5_text": _QWEN3,
     "qwen3_5_moe_text": _QWEN3,
     "mimo": _QWEN2,
@@ -96,7 +105,9 @@ TRAITS: dict[str, Traits] = {
     "deepseek_v4": _DEEPSEEK,
     "deepseek_ref": _DEEPSEEK,
     "kimi_k2": _DEEPSEEK,
-    "kimi_linear": _DEEPSEEK,
+    "kimi_linear": replace(_DEEPSEEK, score_bias=True),
+    "minicpm3": replace(_DEEPSEEK, tied=True),
+    "deepseek": _LLAMA,
     "glm_moe_dsa": _DEEPSEEK,
     "longcat_flash": _DEEPSEEK,
     "bailing_hybrid": replace(_DEEPSEEK, validated=False),
@@ -106,23 +117,45 @@ TRAITS: dict[str, Traits] = {
     "gemma2": Traits(norms=4, tied=True, sliding_default="even"),
     "gemma3_text": _GEMMA3,
     "gemma3": _GEMMA3,
+    "gemma3n_text": _GEMMA3,
     "gemma4_text": _GEMMA3,
-    "cohere": Traits(norms=1, tied=True),
+    "cohere": Traits(norms=1, tied=True, qk_norm="full", qk_norm_default=False),
     "cohere2": Traits(norms=1, tied=True, sliding_default="3:1"),
     "exaone4": Traits(qk_norm="head", sliding_default="3:1"),
     "gpt2": _GPT,
     "gpt_bigcode": _GPT,
     "gptj": Traits(gated=False, ffn_bias=True, norms=1, norm_bias=True, lm_head_bias=True),
     "gpt_neox": Traits(gated=False, qkv_bias=True, o_bias=True, ffn_bias=True, norm_bias=True),
-    "opt": _GPT,
-    "bloom": Traits(gated=False, qkv_bias=True, o_bias=True, ffn_bias=True, norm_bias=True, tied=True),
+    "opt": replace(_GPT, position_offset=2),
+    "bloom": Traits(
+        gated=False, qkv_bias=True, o_bias=True, ffn_bias=True, norm_bias=True, tied=True, embedding_norm=True
+    ),
     "falcon": Traits(gated=False, norms=1, norm_bias=True, tied=True),
     "mpt": Traits(gated=False, tied=True),
+    "mamba": Traits(norms=1, tied=True),
+    "falcon_mamba": Traits(norms=1),
+    "mamba2": Traits(norms=1, tied=True),
+    "mllama_text_model": _LLAMA,
+    "step3_text": _LLAMA,
+    "dbrx": _LLAMA,
+    "bamba": _LLAMA,
+    "exaone": _LLAMA,
+    "bailing_moe_v2": Traits(qk_norm="head", score_bias=True),
+    "apertus": Traits(gated=False, qk_norm="head"),
+    "lfm2": Traits(qk_norm="head", tied=True),
+    "lfm2_moe": Traits(qk_norm="head", tied=True, score_bias=True),
     "phi": Traits(gated=False, qkv_bias=True, o_bias=True, ffn_bias=True, norms=1, norm_bias=True, lm_head_bias=True),
     "phimoe": Traits(qkv_bias=True, o_bias=True, norm_bias=True, lm_head_bias=True),
     "starcoder2": Traits(gated=False, qkv_bias=True, o_bias=True, ffn_bias=True, norm_bias=True, tied=True),
 }
-UNGATED_ACTIVATIONS = frozenset({"relu", "relu2", "gelu", "gelu_new", "gelu_fast", "quick_gelu"})
+UNGATED_ACTIVATIONS = frozenset({"relu", "relu2", "gelu", "gelu_new", "gelu_fast", "quick_gelu", "xielu"})
+MODEL_TYPE_ALIASES = {"RefinedWeb": "falcon", "RefinedWebModel": "falcon", "minimax_m1": "minimax_text_01", "hunyuan": "hunyuan_v1_moe"}
+CLASS_DEFAULTS: dict[str, dict[str, int]] = {
+    "gemma3_text": {"vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256},
+    "mistral": {"num_attention_heads": 32},
+}
+"""What transformers' configuration classes fill in: the language part of a published multimodal config is written as differences
+from them (Gemma-3-4B names no heads, Gemma-3-27B no vocabulary, Pixtral no attention heads)."""
 
 
 def traits_of(model_type: str, activation: str) -> Traits:

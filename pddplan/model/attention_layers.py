@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pddplan.model.architectures import Traits
-from pddplan.model.geometry import Geometry
+from pddplan.model.geometry import PURE_STATE, Geometry
 from pddplan.model.reading import Keys
 from pddplan.model.spec import Attention, Gemm, Indexer, LinearState, Shard, WeightGroup
 
@@ -21,20 +21,24 @@ def grouped_query(keys: Keys, traits: Traits, g: Geometry, window: int | None, n
     """Multi-head, grouped-query or multi-query attention, with ``window`` tokens or all."""
     heads, kv_heads, qk, v = g.heads, g.kv_heads, g.qk_head_dim, g.v_head_dim
     keys_are_values = keys.flag("attention_k_eq_v") and window is None
-    gate = 2 if keys.flag("attn_output_gate") else 1
+    gate = 2 if keys.flag("attn_output_gate", default=traits.gated_attention) else 1
+    shared_query = keys.integer("share_q_dim")  # Step-3: queries through one projection that all heads share
+    query = [_gemm(f"{name}.q_proj", gate * heads * qk, g.hidden, "out")]
+    if shared_query:
+        query = [_gemm(f"{name}.q_proj", shared_query, g.hidden, "none"), _gemm(f"{name}.wq", heads * qk, shared_query, "out")]
     gemms = [
-        _gemm(f"{name}.q_proj", gate * heads * qk, g.hidden, "out"),
+        *query,
         _gemm(f"{name}.k_proj", kv_heads * qk, g.hidden, "out", max_shards=kv_heads),
         _gemm(f"{name}.v_proj", kv_heads * v, g.hidden, "out", max_shards=kv_heads),
         _gemm(f"{name}.o_proj", g.hidden, heads * v, "in"),
     ]
     if keys_are_values:
-        del gemms[2]
+        del gemms[-2]
     explicit = keys.get("attention_bias", "qkv_bias")
     qkv_bias = traits.qkv_bias if explicit is None else bool(explicit)
     vectors = sum(gemm.out_features for gemm in gemms[:-1]) if qkv_bias else 0
     vectors += g.hidden if traits.o_bias or (qkv_bias and not traits.qkv_bias) else 0
-    if keys.flag("use_qk_norm", default=True):
+    if keys.flag("use_qk_norm", default=traits.qk_norm_default):
         vectors += {"": 0, "head": 2 * qk, "full": (heads + kv_heads) * qk}[traits.qk_norm]
     sinks = traits.sinks or keys.flag("add_full_attention_sink_bias" if window is None else "add_swa_attention_sink_bias")
     return Attention(
@@ -81,7 +85,11 @@ def latent(keys: Keys, g: Geometry, indexer: Indexer | None, name: str = "self_a
     """MLA: one latent of kv_lora_rank + qk_rope_head_dim a token for all heads; with ``indexer`` it is DSA."""
     q_rank = keys.integer("q_lora_rank", default=0) or 0
     rank, rope, nope = keys.need("kv_lora_rank"), keys.need("qk_rope_head_dim"), keys.need("qk_nope_head_dim")
-    v = keys.need("v_head_dim")
+    if keys.model_type == "minicpm3" and keys.get("v_head_dim") is None:
+        v = g.v_head_dim
+        keys.origin["v_head_dim"] = "hidden_size / num_attention_heads"
+    else:
+        v = keys.need("v_head_dim")
     heads, qk = g.heads, nope + rope
     query = (
         [_gemm(f"{name}.q_a_proj", q_rank, g.hidden, "none"), _gemm(f"{name}.q_b_proj", heads * qk, q_rank, "out")]
@@ -220,8 +228,11 @@ def kimi_delta(keys: Keys, g: Geometry, name: str = "self_attn") -> Attention:
 
 def mamba2(keys: Keys, g: Geometry, name: str = "mixer") -> Attention:
     """Mamba2: heads matrices of state size x head_dim; convolution over x, B and C."""
-    heads, dim = keys.need("mamba_num_heads", "mamba_n_heads"), keys.need("mamba_head_dim", "mamba_d_head")
-    size, groups = keys.need("ssm_state_size", "mamba_d_state"), keys.need("n_groups", "mamba_n_groups")
+    alone = keys.model_type == "mamba2"
+    heads = keys.need("mamba_num_heads", "mamba_n_heads", *(("num_heads",) if alone else ()))
+    dim = keys.need("mamba_head_dim", "mamba_d_head", *(("head_dim",) if alone else ()))
+    size = keys.need("ssm_state_size", "mamba_d_state", *(("state_size",) if alone else ()))
+    groups = keys.need("n_groups", "mamba_n_groups")
     kernel = keys.need("conv_kernel", "mamba_d_conv")
     inner = heads * dim
     channels = inner + 2 * groups * size
@@ -236,10 +247,13 @@ def mamba2(keys: Keys, g: Geometry, name: str = "mixer") -> Attention:
 
 
 def mamba1(keys: Keys, g: Geometry, name: str = "mamba") -> Attention:
-    """Mamba (Jamba): inner channels x state size; convolution over the inner channels."""
-    size, kernel = keys.need("mamba_d_state"), keys.need("mamba_d_conv")
-    inner = keys.need("mamba_expand") * g.hidden
-    rank = keys.integer("mamba_dt_rank", default=-(-g.hidden // 16)) or 1
+    """Mamba (alone, or in Jamba with three more norms): inner channels x state size; convolution over the inner channels."""
+    size, kernel = keys.need("mamba_d_state", "state_size"), keys.need("mamba_d_conv", "conv_kernel")
+    alone = keys.model_type in PURE_STATE
+    inner = (keys.integer("intermediate_size") if alone else None) or keys.need("mamba_expand", "expand") * g.hidden
+    default_rank = -(-g.hidden // 16)
+    named = keys.get("mamba_dt_rank", "time_step_rank") != "auto"
+    rank = (keys.integer("mamba_dt_rank", "time_step_rank", default=default_rank) if named else default_rank) or 1
     gemms = (
         _gemm(f"{name}.in_proj", 2 * inner, g.hidden, "out"),
         _gemm(f"{name}.x_proj", rank + 2 * size, inner, "in"),
@@ -248,7 +262,7 @@ def mamba1(keys: Keys, g: Geometry, name: str = "mamba") -> Attention:
     )
     element, _ = _state_bytes(keys)
     state = LinearState("mamba", 1, inner, size, 1, inner, kernel - 1, element, 2.0)
-    vectors = inner * kernel + inner + inner * size + 2 * inner + rank + 2 * size
+    vectors = inner * kernel + inner + inner * size + 2 * inner + (0 if alone else rank + 2 * size)
     return Attention("linear", heads=inner, state=state, gemms=gemms, vector_params=vectors)
 
 
@@ -266,8 +280,8 @@ def lightning(keys: Keys, g: Geometry, name: str = "self_attn") -> Attention:
 
 
 def short_convolution(keys: Keys, g: Geometry, name: str = "conv") -> Attention:
-    """Gated short convolution (LFM2): only the last taps are kept."""
+    """Gated short convolution (LFM2): the inputs of the last taps - 1 tokens are kept."""
     taps = keys.need("conv_L_cache")
     gemms = (_gemm(f"{name}.in_proj", 3 * g.hidden, g.hidden, "out"), _gemm(f"{name}.out_proj", g.hidden, g.hidden, "in"))
-    state = LinearState("conv", 0, 0, 0, 0, g.hidden, taps, 4.0, 2.0)
+    state = LinearState("conv", 0, 0, 0, 0, g.hidden, taps - 1, 4.0, 2.0)
     return Attention("linear", state=state, gemms=gemms, vector_params=g.hidden * taps)

@@ -67,7 +67,7 @@ def parse_config(
 ) -> ModelSpec:
     """ModelSpec from the parsed config. Raises InputError that lists every missing key with all names looked for."""
     keys = Keys(root, place)
-    traits = traits_of(keys.model_type, str(keys.get(*LOADED_ACTIVATION)))
+    traits = _traits(keys)
     geometry, layers = build_layers(keys, traits)
     if not layers:
         keys.finish()
@@ -81,12 +81,14 @@ def parse_config(
 
     embedding = Gemm("model.embed_tokens", geometry.vocab, geometry.hidden, "out", "embedding")
     head = None if tied else Gemm("lm_head", geometry.vocab, geometry.hidden, "out", "lm_head")
-    norm = geometry.hidden * (2 if traits.norm_bias else 1)
+    norm = geometry.hidden * (2 if traits.norm_bias else 1) if traits.norms else 0
+    layers = _with_input_gates(keys, geometry, layers)
     whole = {layer: _with_norms(layer, traits, geometry, keys) for layer in dict.fromkeys(layers)}
     layers = tuple(whole[layer] for layer in layers)  # equal layers are one object
     mtp_layers = tuple(_with_norms(layer, traits, geometry, keys) for layer in mtp_layers)
-    final = norm + _hyper_connections(keys, geometry, 0)
-    final += (positions or 0) * geometry.hidden if traits.learned_positions else 0
+    final = norm * (2 if traits.embedding_norm else 1) + _hyper_connections(keys, geometry, 0)
+    final += ((positions or 0) + traits.position_offset) * geometry.hidden if traits.learned_positions else 0
+    final += _input_tables(keys, geometry)
     final += geometry.vocab if traits.lm_head_bias else 0
     bits, dtypes, block = _precisions(scheme, layers, embedding, head)
     if "expert_dtype" in keys.text and scheme.block and bits["experts"] > 8:
@@ -135,11 +137,56 @@ def layer_params(layer: Layer) -> int:
 def _with_norms(layer: Layer, traits: Traits, g: Geometry, keys: Keys) -> Layer:
     """Adds the norms of a block (and hyper-connections) to its attention's, or else its FFN's, vector parameters."""
     per_norm = g.hidden * (2 if traits.norm_bias else 1)
-    single = layer.attention.kind == "none" or layer.ffn.kind == "none"
+    single = not layer.attention.gemms or layer.ffn.kind == "none"
     norms = per_norm * (min(traits.norms, 1) if single else traits.norms) + _hyper_connections(keys, g, 2)
-    if layer.attention.kind != "none":
+    if layer.attention.gemms:
         return replace(layer, attention=replace(layer.attention, vector_params=layer.attention.vector_params + norms))
     return replace(layer, ffn=replace(layer.ffn, vector_params=layer.ffn.vector_params + norms))
+
+
+def _traits(keys: Keys) -> Traits:
+    """Conventions of the family, with what a Falcon config says of its own."""
+    traits = traits_of(keys.model_type, str(keys.get(*LOADED_ACTIVATION)))
+    if keys.model_type != "falcon":
+        return traits
+    two = keys.flag("new_decoder_architecture") and keys.integer("num_ln_in_parallel_attn", default=2) == 2
+    norms = 2 if two or not (keys.flag("new_decoder_architecture") or keys.flag("parallel_attn", default=True)) else 1
+    bias = keys.flag("bias")
+    return replace(traits, norms=norms, qkv_bias=bias, o_bias=bias, ffn_bias=bias)
+
+
+def _input_tables(keys: Keys, g: Geometry) -> int:
+    """Per-layer input embeddings (Gemma-3n, Gemma-4 E): a second table of layers x width for each token, and its projection;
+    Gemma-3n's further streams have a hidden x hidden projection in and out each."""
+    width = keys.integer("hidden_size_per_layer_input", default=0, minimum=0) or 0
+    streams = keys.integer("altup_num_inputs", default=1) or 1
+    total = 2 * (streams - 1) * g.hidden * g.hidden
+    if width:
+        table = (keys.integer("vocab_size_per_layer_input", default=g.vocab) or g.vocab) + g.hidden
+        total += table * g.layers * width + width
+        keys.notes.append(f"per-layer input embeddings of {table - g.hidden:,} x {g.layers} x {width} are counted with the weights")
+    return total
+
+
+def _with_input_gates(keys: Keys, g: Geometry, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Matrices of each layer for its own input embedding, Gemma-3n's low-rank residual (LAuReL) and mixing of streams (AltUp)."""
+    width = keys.integer("hidden_size_per_layer_input", default=0, minimum=0) or 0
+    rank = keys.integer("laurel_rank", default=0, minimum=0) or 0
+    streams = keys.integer("altup_num_inputs", default=0, minimum=0) or 0
+    sizes = {"per_layer_input_gate": (width, g.hidden), "per_layer_projection": (g.hidden, width)} if width else {}
+    if rank:
+        sizes |= {"laurel.linear_left": (rank, g.hidden), "laurel.linear_right": (g.hidden, rank)}
+    if streams:
+        sizes["altup.modality_router"] = (streams, g.hidden)
+    if not sizes:
+        return layers
+    gemms = tuple(Gemm(name, rows, columns, "none", "router") for name, (rows, columns) in sizes.items())
+    vectors = (g.hidden if width else 0) + (g.hidden if rank else 0) + (g.hidden + g.hidden + streams**3 + streams**2 if streams else 0)
+    made = {
+        layer: replace(layer, ffn=replace(layer.ffn, gemms=layer.ffn.gemms + gemms, vector_params=layer.ffn.vector_params + vectors))
+        for layer in dict.fromkeys(layers)
+    }
+    return tuple(made[layer] for layer in layers)
 
 
 def _hyper_connections(keys: Keys, g: Geometry, blocks: int) -> int:
@@ -229,6 +276,7 @@ def _notes(
     name: str,
 ) -> Iterable[str]:
     yield from g.notes
+    yield from keys.notes
     if not traits.validated:
         yield (
             f"unvalidated architecture {keys.architecture} (model_type {keys.model_type or 'none'}): a generic estimate from "

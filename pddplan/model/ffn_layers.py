@@ -19,8 +19,8 @@ TOP_K = (
 )
 EXPERT_WIDTH = ("moe_intermediate_size", "expert_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size")
 DENSE_WIDTH = (
-    "intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim", "inner_dim", "d_ff", "dense_intermediate_size",
-    "ffn_config.ffn_hidden_size",
+    "intermediate_size", "block_ff_dim", "n_inner", "ffn_hidden_size", "ffn_dim", "inner_dim", "d_ff", "dense_intermediate_size",
+    "hidden_dim", "ffn_config.ffn_hidden_size",
 )
 SHARED_WIDTH = ("shared_expert_intermediate_size", "shared_intermediate_size", "share_expert_dim")
 SHARED_COUNT = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
@@ -58,9 +58,27 @@ def _dense_width(keys: Keys, g: Geometry) -> int:
         keys.origin[DENSE_WIDTH[0]] = "4 x n_embd (n_inner is null)"
         return 4 * g.hidden
     if keys.model_type in ("falcon", "bloom", "mpt") and keys.get(*DENSE_WIDTH) is None:
-        keys.origin[DENSE_WIDTH[0]] = "4 x hidden_size"
-        return 4 * g.hidden
-    return keys.need(*DENSE_WIDTH)
+        times = keys.integer("expansion_ratio", default=4) or 4
+        keys.origin[DENSE_WIDTH[0]] = f"{times} x hidden_size"
+        return times * g.hidden
+    width = keys.need(*DENSE_WIDTH)
+    if keys.model_type == "qwen":
+        keys.origin[DENSE_WIDTH[0]] += " / 2 (gate and up together)"
+        return width // 2
+    if keys.flag("block_auto_adjust_ff_dim"):
+        return _adjusted_width(keys, width)
+    return width
+
+
+def _adjusted_width(keys: Keys, width: int) -> int:
+    """LFM2: 2/3 of the width, times a multiplier, rounded up to a multiple."""
+    factor = keys.get("block_ffn_dim_multiplier")
+    step = keys.integer("block_multiple_of", default=256) or 256
+    if factor is not None and not (isinstance(factor, int | float) and 0 < factor < 100):
+        keys.invalid("block_ffn_dim_multiplier", factor, "a factor above 0", "1.0")
+        factor = None
+    kept = int((1.0 if factor is None else factor) * int(2 * width / 3))
+    return -(-kept // step) * step
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,10 @@ def read_moe(keys: Keys, g: Geometry) -> MoeShape | None:
         shared = width
     if keys.flag("enable_moe_block"):
         shared = keys.need(*DENSE_WIDTH)
+    if keys.flag("residual_moe"):  # Grok: a dense FFN beside the experts
+        shared = keys.need(*DENSE_WIDTH)
+    elif keys.flag("use_residual"):  # Arctic: one as wide as the model
+        shared = g.hidden
     top_k = keys.need(*TOP_K)
     if top_k > experts:
         keys.invalid(TOP_K[0], top_k, f"at most the {experts} experts")
@@ -121,7 +143,7 @@ def moe(keys: Keys, traits: Traits, g: Geometry, shape: MoeShape) -> Ffn:
         gemms.append(Gemm(f"{name}.fc1_latent_proj", shape.expert_hidden, g.hidden, "none", "shared_experts"))
         gemms.append(Gemm(f"{name}.fc2_latent_proj", g.hidden, shape.expert_hidden, "none", "shared_experts"))
     bias = str(keys.get("topk_method")) in SCORE_BIAS or keys.flag("use_routing_bias") or keys.flag("use_moe_router_bias")
-    router_bias = shape.experts if bias or traits.ffn_bias else 0
+    router_bias = shape.experts if bias or traits.score_bias or traits.ffn_bias else 0
     path = "experts.0" if keys.flag("enable_moe_block") else f"{name}.experts.0"
     expert = _matrices(path, shape.width, shape.expert_hidden, traits.gated, "experts")
     return Ffn(

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pddplan.model.reading import Keys
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
+HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model", "dim")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "attn_config.kv_n_heads")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "num_attention_groups", "attn_config.kv_n_heads")
 HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
 VOCAB = ("vocab_size", "padded_vocab_size")
+PURE_STATE = frozenset({"mamba", "falcon_mamba", "mamba2"})
+"""Families without attention: every layer is one Mamba mixer."""
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
 
@@ -34,6 +36,8 @@ def read_geometry(keys: Keys, layers: int) -> Geometry:
     ``multi_query``, one. Both are said in ``notes``.
     """
     hidden, vocab = keys.need(*HIDDEN), keys.need(*VOCAB)
+    if keys.model_type in PURE_STATE:
+        return Geometry(layers, hidden, vocab, heads=1, kv_heads=1, qk_head_dim=1, v_head_dim=1, notes=())
     heads = keys.need(*HEADS)
     notes: list[str] = []
     qk_head_dim = keys.integer(*HEAD_DIM)
@@ -61,6 +65,9 @@ def _kv_heads(keys: Keys, heads: int, mla: bool, notes: list[str]) -> int:
     groups = keys.integer("multi_query_group_num") if keys.flag("multi_query_attention") else None
     if groups is not None:
         return groups
+    if keys.get("attn_config.attn_type") == "multiquery_attention":
+        keys.origin[KV_HEADS[0]] = keys.origin["attn_config.attn_type"]
+        return 1
     if keys.flag("multi_query") and not keys.flag("new_decoder_architecture"):
         keys.origin[KV_HEADS[0]] = keys.origin["multi_query"]
         return 1

@@ -9,7 +9,7 @@ from typing import Any
 from pddplan.model import attention_layers as attention
 from pddplan.model import ffn_layers as ffn
 from pddplan.model.architectures import Traits
-from pddplan.model.geometry import LAYERS, Geometry, read_geometry
+from pddplan.model.geometry import LAYERS, POSITIONS, PURE_STATE, Geometry, read_geometry
 from pddplan.model.reading import Keys
 from pddplan.model.spec import Attention, Ffn, Indexer, Layer
 
@@ -19,6 +19,7 @@ FULL = frozenset({"full_attention", "full", "attention", "global", "global_atten
 WINDOW = frozenset({"sliding_attention", "sliding_window", "chunked_attention", "local", "local_attention", "swa"})
 LINEAR = frozenset({"linear_attention", "mamba", "mamba2", "conv", "kda", "lightning", "gated_deltanet", "gdn"})
 WINDOW_SIZE = ("sliding_window", "sliding_window_size", "window_size", "attention_window_size", "attention_chunk_size")
+OTHER = "attention_other_setting"  # Step-3.5: the windowed layers' own heads
 MOST_LAYERS = 10_000
 BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
@@ -52,6 +53,9 @@ def build_layers(keys: Keys, traits: Traits) -> tuple[Geometry, tuple[Layer, ...
         except (TypeError, ValueError, AttributeError, KeyError, ZeroDivisionError) as error:
             keys.invalid("block_configs", f"a block that cannot be read ({error})", "attention and ffn of each block as published")
             return geometry, ()
+    if keys.model_type in PURE_STATE:
+        mixer = attention.mamba2(keys, geometry) if keys.model_type == "mamba2" else attention.mamba1(keys, geometry)
+        return geometry, (Layer(mixer, NO_FFN),) * count
     if keys.get("is_encoder_decoder"):
         keys.invalid("is_encoder_decoder", "true", "a decoder-only model")
     mixers = attention_of_layers(keys, traits, geometry)
@@ -133,7 +137,25 @@ def attention_of_layers(keys: Keys, traits: Traits, g: Geometry) -> list[Attenti
             if kind not in linear:
                 linear[kind] = _linear_attention(keys, g, kind)
             mixers.append(linear[kind])
-    return _shared_caches(keys, mixers)
+    return _cross_attention(keys, _shared_caches(keys, mixers))
+
+
+def _cross_attention(keys: Keys, mixers: list[Attention]) -> list[Attention]:
+    """Layers that attend to an image's tokens alone (Llama-3.2-Vision): their matrices stay, no text token is cached."""
+    members = keys.marks("cross_attention_layers")
+    if not members:
+        return mixers
+    crossed = [layer for layer, mixer in enumerate(mixers) if layer in set(members) and mixer.kind == "full"]
+    per_token = sum(2 * mixers[layer].kv_heads * (mixers[layer].qk_head_dim + mixers[layer].v_head_dim) for layer in crossed)
+    keys.notes.append(
+        f"{len(crossed)} cross-attention layers cache the tokens of an image, not of the text: {per_token:,} B (bf16) an image token, "
+        "not counted here"
+    )
+    extra = {layer: 2 * mixers[layer].qk_head_dim + 2 for layer in crossed}  # query and key norms, two gates
+    return [
+        replace(mixer, kind="none", vector_params=mixer.vector_params + extra[layer]) if layer in extra else mixer
+        for layer, mixer in enumerate(mixers)
+    ]
 
 
 def layer_kinds(keys: Keys, traits: Traits, count: int) -> list[str]:
@@ -192,7 +214,11 @@ def _named_kind(keys: Keys, name: str) -> str:
 
 
 def _window_kinds(keys: Keys, traits: Traits, count: int) -> list[str]:
-    size = keys.get(*WINDOW_SIZE)
+    size = keys.integer(*WINDOW_SIZE)
+    positions = keys.integer(*POSITIONS)
+    if size is not None and positions is not None and size >= positions:
+        keys.notes.append(f"sliding_window {size:,} covers all {positions:,} positions: full attention")
+        return ["full"] * count
     asked = keys.get("use_sliding_window")
     if size is None or asked is False or (traits.sliding_default == "none" and not asked):
         return ["full"] * count
@@ -201,9 +227,9 @@ def _window_kinds(keys: Keys, traits: Traits, count: int) -> list[str]:
         return ["window" if pattern[layer % len(pattern)] == "L" else "full" for layer in range(count)]
     if pattern is not None:
         return ["full" if (layer + 1) % int(pattern) == 0 else "window" for layer in range(count)]
-    positions = keys.per_layer("no_rope_layers", count)
-    if positions is not None:
-        return ["window" if rotary else "full" for rotary in positions]
+    rotary = keys.per_layer("no_rope_layers", count)
+    if rotary is not None:
+        return ["window" if turned else "full" for turned in rotary]
     if asked and keys.get("max_window_layers") is not None:
         first = keys.integer("max_window_layers", minimum=0) or 0
         return ["window" if layer >= first else "full" for layer in range(count)]
@@ -252,8 +278,8 @@ def _window_attention(keys: Keys, traits: Traits, g: Geometry) -> Attention:
     size = keys.need(*WINDOW_SIZE)
     own = replace(
         g,
-        heads=keys.integer("swa_num_attention_heads", default=g.heads) or g.heads,
-        kv_heads=keys.integer("swa_num_key_value_heads", default=g.kv_heads) or g.kv_heads,
+        heads=keys.integer("swa_num_attention_heads", f"{OTHER}.num_attention_heads", default=g.heads) or g.heads,
+        kv_heads=keys.integer("swa_num_key_value_heads", f"{OTHER}.num_attention_groups", default=g.kv_heads) or g.kv_heads,
         qk_head_dim=keys.integer("swa_head_dim", default=g.qk_head_dim) or g.qk_head_dim,
         v_head_dim=keys.integer("swa_v_head_dim", default=g.v_head_dim) or g.v_head_dim,
     )

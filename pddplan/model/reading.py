@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pddplan.errors import InputError, Problem
+from pddplan.model.architectures import CLASS_DEFAULTS, MODEL_TYPE_ALIASES
 from pddplan.units import shown
 
 LARGEST = 1_000_000_000
@@ -43,10 +44,13 @@ class Keys:
         self.origin: dict[str, str] = {}
         self.used: set[str] = set()
         self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self.class_defaults = CLASS_DEFAULTS.get(self.model_type, {}) if self.section else {}
 
     @property
     def model_type(self) -> str:
-        return str(self.text.get("model_type") or self.root.get("model_type") or "")
+        name = str(self.text.get("model_type") or self.root.get("model_type") or "")
+        return MODEL_TYPE_ALIASES.get(name, name)
 
     @property
     def architecture(self) -> str:
@@ -69,7 +73,7 @@ class Keys:
         """A whole number within its bounds (or a list of equal ones), ``default`` when absent or null; faults are kept for ``finish``."""
         value = self.get(*names)
         if value is None:
-            return default
+            return self._class_default(names[0]) or default
         if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
         whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value and abs(value) != float("inf")
@@ -87,6 +91,14 @@ class Keys:
             self.missing(*names)
         return 1
 
+    def _class_default(self, name: str) -> int | None:
+        """What the family's configuration class fills in for a key that a sub-config leaves out: said in ``notes``."""
+        value = self.class_defaults.get(name)
+        if value is not None and name not in self.origin:
+            self.origin[name] = f"default of {self.model_type}"
+            self.notes.append(f"{self.section}{name} is absent: {value}, what transformers fills in for {self.model_type}")
+        return value
+
     def missing(self, *names: str) -> None:
         looked = ", ".join(names)
         where = f" in {self.section.rstrip('.')} and at the top" if self.section else ""
@@ -95,7 +107,9 @@ class Keys:
         )
 
     def invalid(self, name: str, found: object, accepted: str, example: str = "") -> None:
-        self.problems.append(Problem(f"{self.place} {self.origin.get(name, name)}", str(found), accepted, example))
+        problem = Problem(f"{self.place} {self.origin.get(name, name)}", str(found), accepted, example)
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.get(name)
