@@ -25,6 +25,7 @@ CONFIDENCE = 0.95
 SEEDS = 4
 REQUESTS = 20_000
 WARM_SHARE = 0.15
+CRITICAL = 0.97  # load from which a queue needs more than a million requests to settle
 METRICS = (
     "ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "tpot_mean_s", "tpot_p99_s", "stall_p99_s", "e2e_p50_s", "e2e_p99_s",
     "goodput_rps", "p_good", "rld_token_share",
@@ -123,6 +124,13 @@ def _warnings(context: PlanContext, evaluation: Evaluation) -> tuple[str, ...]:
     warnings = []
     if any(d.policy.queueing == "none" for d in context.deployments.values()):
         warnings.append("the plan was made for capacities only (queueing: none); here its waits are predicted and replayed")
+    critical = [(f"pool {p.pool.configuration.role} at {p.pool.configuration.site}", p.utilisation) for p in evaluation.pools]
+    critical += [(f"line {link.link.name}", link.utilisation) for link in evaluation.links]
+    warnings += [
+        f"{name} is at {100 * load:.1f} % of its capacity: no run of this length reaches the steady state that is predicted"
+        for name, load in critical
+        if CRITICAL <= load < 1.0
+    ]
     if not evaluation.stable:
         warnings.append("the plan is unstable: what is simulated depends on how long it runs")
     return tuple(warnings)
