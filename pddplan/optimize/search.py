@@ -248,7 +248,7 @@ class Search:
             if solution is None:
                 return -math.inf
             bound = self._bound(solution)
-            if not self._worth_trying(bound):
+            if not solution.counts or not self._worth_trying(bound):
                 return bound
             if columns.tighten(solution.counts):
                 continue
