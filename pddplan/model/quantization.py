@@ -11,11 +11,13 @@ from typing import Any
 
 from pddplan.model.reading import Keys
 from pddplan.model.spec import Gemm, WeightGroup
+from pddplan.units import shown
 
 LINEAR_GROUPS: tuple[WeightGroup, ...] = ("attention", "dense_ffn", "shared_experts", "experts", "indexer")
 UNTOUCHED_GROUPS: tuple[WeightGroup, ...] = ("router", "embedding", "lm_head", "norm")
 PREFIXES = ("model.", "model.language_model.", "language_model.model.", "backbone.", "model.text_model.", "")
 HEAD_NAMES = ("lm_head", "head", "language_model.lm_head", "model.lm_head", "output")
+EXCLUSIONS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "exclude", "llm_int8_skip_modules")
 EMBEDDING_NAMES = ("model.embed_tokens", "embed_tokens", "embed", "language_model.model.embed_tokens")
 
 
@@ -119,7 +121,10 @@ def read_scheme(keys: Keys, beside: Mapping[str, Any] | None) -> Scheme:
     """
     config = keys.get("quantization_config", "quantization")
     extra = (beside or {}).get("quantization") if beside else None
-    if not isinstance(config, Mapping) and not isinstance(extra, Mapping):
+    if config is not None and not isinstance(config, Mapping):
+        keys.invalid("quantization_config", shown(config), "a mapping with quant_method", "quant_method: fp8")
+        return UNQUANTISED
+    if not config and not isinstance(extra, Mapping):
         return UNQUANTISED
     try:
         return _read_blocks(keys, config, extra)
@@ -135,15 +140,15 @@ def _read_blocks(keys: Keys, config: Any, extra: Any) -> Scheme:
     kv_dtype = _kv_dtype(block)
     method = str(block.get("quant_method") or "").lower()
     algorithm = str(block.get("quant_algo") or "").upper()
-    excluded = Patterns(
-        [*(block.get("ignore") or ()), *(block.get("modules_to_not_convert") or ()), *(block.get("exclude_modules") or ())]
-    )
+    excluded = Patterns(name for key in EXCLUSIONS for name in block.get(key) or ())
     listed = block.get("quantized_layers")
     if listed:
         return _mixed(keys, block, listed, method, kv_dtype)
     if method == "compressed-tensors" or (block.get("config_groups") and method not in ("fp8", "modelopt") and not algorithm):
         return _compressed_tensors(keys, block, excluded, kv_dtype)
-    precision, sizes = _uniform(keys, block, method, algorithm)
+    if not method and (block.get("load_in_4bit") or block.get("load_in_8bit")):
+        method = "bitsandbytes"
+    precision, sizes = _quark(keys, block) if method == "quark" else _uniform(keys, block, method, algorithm)
     notes = _absorbed_note(block, algorithm)
 
     def of(names: Sequence[str], group: WeightGroup) -> Precision:
@@ -155,7 +160,7 @@ def _read_blocks(keys: Keys, config: Any, extra: Any) -> Scheme:
 
 
 def _absorbed_note(block: Mapping[str, Any], algorithm: str) -> tuple[str, ...]:
-    named = any(block.get(name) is not None for name in ("ignore", "modules_to_not_convert", "exclude_modules"))
+    named = any(block.get(name) is not None for name in EXCLUSIONS)
     if algorithm and not named:
         return ("the quantisation block excludes no modules: every linear layer but router, embedding and head is taken as quantised",)
     return ()
@@ -173,16 +178,18 @@ def _uniform(
         return (NVFP4_WEIGHT_ONLY if algorithm == "W4A16_NVFP4" else NVFP4), None
     if algorithm in ("W4A16_AWQ", "W4A8_AWQ", "INT4_AWQ"):
         return int4(group or 128), None
-    if algorithm in ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO") or method in ("fp8", "fbgemm_fp8"):
+    if algorithm in ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO") or method in ("fp8", "fbgemm_fp8", "w8a8_fp8"):
         if sizes:
             rows, columns = int(sizes[0]), int(sizes[1])
             return fp8_block(rows, columns, 8.0 if block.get("scale_fmt") == "ue8m0" else 32.0), (rows, columns)
         return FP8, None
     if algorithm in ("MXFP4", "W4A8_MXFP4_FP8") or method in ("mxfp4", "gpt_oss_mxfp4"):
         return MXFP4, None
-    if algorithm in ("W8A8_SQ_PER_CHANNEL", "INT8") or method in ("int8", "smoothquant"):
+    if algorithm in ("W8A8_SQ_PER_CHANNEL", "INT8") or method in ("int8", "smoothquant", "w8a8_int8", "eetq"):
         return INT8, None
-    if method in ("awq", "gptq", "gptq_marlin", "awq_marlin", "auto-round", "autoround"):
+    if method in ("exl2", "exl3") and isinstance(block.get("bits"), int | float):
+        return Precision("int4", float(block["bits"])), None
+    if method in ("awq", "gptq", "gptq_marlin", "awq_marlin", "auto-round", "autoround", "moe_wna16"):
         bits = int(block.get("bits") or block.get("w_bit") or 4)
         zero_points = bool(block.get("zero_point", not block.get("sym", False)))
         return _integer(keys, bits, group or int(block.get("q_group_size") or 128), zero_points), None
@@ -193,9 +200,26 @@ def _uniform(
     keys.invalid(
         "quantization_config",
         f"quant_method {method or 'none'}, quant_algo {algorithm or 'none'}",
-        "fp8 (with or without weight_block_size), mxfp4, NVFP4, FP8, W4A16_AWQ, awq, gptq, int8, bitsandbytes or compressed-tensors",
+        "fp8 (with or without weight_block_size), mxfp4, NVFP4, FP8, W4A16_AWQ, awq, gptq, int8, bitsandbytes, quark or "
+        "compressed-tensors; for any other, take the block out and name the nearest format with --weights (model.weights)",
         "quant_method: fp8",
     )
+    return BF16, None
+
+
+def _quark(keys: Keys, block: Mapping[str, Any]) -> tuple[Precision, tuple[int, int] | None]:
+    """AMD Quark: dtype and group of the weights in global_quant_config."""
+    weight = (block.get("global_quant_config") or {}).get("weight") or {}
+    if isinstance(weight, Sequence):
+        weight = weight[0]
+    dtype, group = str(weight.get("dtype")), int(weight.get("group_size") or 0)
+    if dtype.startswith("fp8"):
+        return FP8, None
+    if dtype.startswith("fp4"):
+        return (MXFP4 if group == 32 else NVFP4), None
+    if dtype in ("int4", "uint4", "int8", "uint8"):
+        return _integer(keys, int(dtype[-1]), group, dtype.startswith("u")), None
+    keys.invalid("quantization_config", f"quark weights of dtype {dtype}", "fp8_e4m3, fp4, int4, uint4 or int8", "dtype: fp8_e4m3")
     return BF16, None
 
 

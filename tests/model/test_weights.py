@@ -11,6 +11,10 @@ from pddplan.model.spec import Parallel
 from pddplan.model.weights import mtp_bytes, parameters, vision_bytes, weight_bytes, weight_bytes_of_stages, weight_bytes_per_gpu
 from pddplan.units import GIB
 
+TINY = {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 2,
+    "intermediate_size": 1408, "vocab_size": 1000,
+}  # fmt: skip
 CONFIGS = Path(__file__).parent.parent / "data" / "configs"
 
 
@@ -121,6 +125,35 @@ def test_quantisation_blocks(name):
     assert model.weight_dtype["attention"] == dtype
     assert model.weight_bits["dense_ffn"] == pytest.approx(bits)
     assert model.weight_bits["lm_head"] == model.weight_bits["embedding"] == 16
+
+
+@pytest.mark.parametrize(
+    ("block", "bits", "dtype"),
+    [
+        ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, 4.125, "int4"),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4", "group_size": 32}}}, 4.25, "mxfp4"),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3"}}}, 8.0, "fp8"),
+        ({"quant_method": "exl2", "bits": 4.25}, 4.25, "int4"),
+        ({"quant_method": "w8a8_fp8"}, 8.0, "fp8"),
+        ({"quant_method": "fp8", "ignored_layers": ["model.layers.0.self_attn", "model.layers.1.self_attn"]}, 16.0, "bf16"),
+        ({}, 16.0, "bf16"),
+    ],
+)
+def test_further_blocks_that_engines_read(block, bits, dtype):
+    model = parse_config(TINY | {"quantization_config": block}, "m")
+    assert model.weight_bits["attention"] == bits
+    assert model.weight_dtype["attention"] == dtype
+
+
+@pytest.mark.parametrize("block", ["fp8", [], {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "int2"}}}])
+def test_a_block_of_the_wrong_kind_is_an_error(block):
+    with pytest.raises(InputError, match="quantization_config"):
+        parse_config(TINY | {"quantization_config": block}, "m")
+
+
+def test_an_unknown_method_says_how_to_go_on():
+    with pytest.raises(InputError, match="--weights"):
+        parse_config(TINY | {"quantization_config": {"quant_method": "vptq"}}, "m")
 
 
 def test_layers_excluded_by_name_count_in_their_share():
