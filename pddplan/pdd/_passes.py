@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from pddplan.compiled import compiled
 from numpy.typing import NDArray
+
+from pddplan.compiled import compiled
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -14,9 +15,22 @@ _TINY = 1e-9
 
 
 @compiled
-def _pass_s(  # type: ignore[no-untyped-def]
-    first, pieces, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget, beside
-):
+def _pass_s(
+    first: int,
+    pieces: int,
+    nxt: IntArray,
+    left: FloatArray,
+    row: IntArray,
+    uncached: FloatArray,
+    shared_s: FloatArray,
+    scale: FloatArray,
+    points: FloatArray,
+    seconds: FloatArray,
+    chunk: float,
+    ranks: float,
+    budget: float,
+    beside: float,
+) -> float:
     """Duration of the pass made of the first ``pieces`` requests of a list: their shared work, never less than its fullest rank alone."""
     room, total, most, work, scaled = budget, 0.0, 0.0, 0.0, 0.0
     customer = first
@@ -34,9 +48,23 @@ def _pass_s(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def pass_times(  # type: ignore[no-untyped-def]
-    arrival, row, server, ties, uncached, shared_s, scale, points, seconds, chunk, ranks, packs, beside, instances, mode
-):
+def pass_times(
+    arrival: FloatArray,
+    row: IntArray,
+    server: IntArray,
+    ties: FloatArray,
+    uncached: FloatArray,
+    shared_s: FloatArray,
+    scale: FloatArray,
+    points: FloatArray,
+    seconds: FloatArray,
+    chunk: float,
+    ranks: float,
+    packs: bool,
+    beside: float,
+    instances: int,
+    mode: int,
+) -> FloatArray:
     """Seconds from arrival to the end of prefill, shape (customers,), for arrivals in order of time.
 
     Each instance runs passes: at most ``chunk`` tokens of a request and chunk x ranks in all (without packing: ``ranks`` requests), oldest

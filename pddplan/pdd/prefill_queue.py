@@ -26,12 +26,15 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 CUSTOMERS = 24_000
-WARM = 2_000
+CUSTOMERS_MOST = 192_000
+WARM_SHARE = 0.08
 SIZE_EDGES = (0.25, 1.0, 3.0)
 """Uncached tokens over the chunk at which sizes are told apart."""
 LEAST_SAMPLES = 150
 BATCHED_OVER = 1.02
 """Mean lone time over mean share of capacity from which prefill counts as batched."""
+PACKED_OVER = 0.02
+"""Share of requests under a chunk from which passes hold several: those that are packed together also end together."""
 PASS_POINTS = 40
 ROUNDING_S = 1e-9
 
@@ -86,7 +89,8 @@ def passes_of(
     by_passes = whole * float(np.interp(chunk_tokens, points, seconds)) + np.where(
         tail > 0.0, np.interp(tail, points, seconds), 0.0
     )
-    batched = mix.mean(alone) > BATCHED_OVER * mix.mean(shared)
+    small = float(mix.weight[uncached < chunk_tokens].sum()) if packs else 0.0
+    batched = small > PACKED_OVER or mix.mean(alone) > BATCHED_OVER * mix.mean(shared)
     return Passes(uncached, alone, shared, handling, alone / by_passes, points, seconds, chunk_tokens, ranks, packs, batched)
 
 
@@ -127,11 +131,17 @@ def queue_law(
     return _by_passes(passes, weight, rate_per_s, instances, arrival_scv, dispatch, beside_s)
 
 
-@lru_cache(maxsize=16)
-def _draws(scv: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _customers(utilisation: float) -> int:
+    """Customers that a queue of this load needs, doubling: its memory grows as 1 / (1 - rho)^2."""
+    wanted = CUSTOMERS * (0.3 / max(1.0 - utilisation, 1e-3)) ** 2
+    doublings = max(math.ceil(math.log2(wanted / CUSTOMERS)), 0)
+    return min(CUSTOMERS << doublings, CUSTOMERS_MOST)
+
+
+@lru_cache(maxsize=32)
+def _draws(scv: float, total: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Arrival times at rate 1, levels that pick rows, and ties; the same numbers for every plan, so that plans differ and not the luck."""
     rng = np.random.default_rng(arrivals.SEED)
-    total = CUSTOMERS + WARM
     times = np.cumsum(arrivals.gaps_s(1.0, scv, total, rng))
     level = (rng.permutation(total) + rng.random(total)) / total
     return times, level, rng.random(total)
@@ -154,7 +164,9 @@ def _by_passes(
         scv = 1.0 + (arrival_scv - 1.0) / instances if dispatch == "cache_affinity" else arrival_scv / instances
     elif dispatch == "shortest_queue":
         mode = _passes.SHORTEST
-    times, level, ties = _draws(round(max(scv, 0.0), 4))
+    count = _customers(rate_per_s * float(weight @ passes.occupancy_s) / float(weight.sum()) / instances)
+    warm = int(WARM_SHARE * count)
+    times, level, ties = _draws(round(max(scv, 0.0), 4), count + warm)
     edges = np.cumsum(weight)
     row = np.minimum(np.searchsorted(edges, level * edges[-1], side="right"), weight.size - 1)
     spent = _passes.pass_times(
@@ -173,8 +185,8 @@ def _by_passes(
         beside_s,
         servers,
         mode,
-    )[WARM:]
-    row = row[WARM:]
+    )[warm:]
+    row = row[warm:]
     alone = passes.alone_s + beside_s * np.maximum(np.ceil(passes.uncached / passes.chunk_tokens), 1.0)
     added = spent - alone[row]
     added[added < ROUNDING_S] = 0.0

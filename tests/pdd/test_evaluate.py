@@ -257,7 +257,7 @@ class TestAlways:
         made = context(requests)
         before, after = evaluate(made, decision), evaluate(made, replace(decision, pools=tuple(pools)))
         for q in (0.5, 0.9, 0.99):
-            assert after.laws["ttft"].quantile(q) <= before.laws["ttft"].quantile(q) * 1.01
+            assert after.laws["ttft"].quantile(q) <= before.laws["ttft"].quantile(q) * 1.02
 
     @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(plans())
@@ -268,7 +268,7 @@ class TestAlways:
         made = context(requests)
         before, after = evaluate(made, plain), evaluate(made, wider)
         for q in (0.5, 0.9, 0.99):
-            assert after.laws["ttft"].quantile(q) <= before.laws["ttft"].quantile(q) * 1.01
+            assert after.laws["ttft"].quantile(q) <= before.laws["ttft"].quantile(q) * 1.02
 
     def test_hiding_the_transfer_never_slows_the_first_token(self):
         made = context(spread_mix())
