@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -348,23 +349,28 @@ def goodput_expression(model: Model) -> Any:
 def solve_cost(program: Program, limits: Limits = Limits()) -> Solution | None:
     """Least cost of serving every market at its least scale; None when nothing can.
 
-    A large program is bounded by its relaxation (capacities overstated by at most a tolerance on longer runs) and then
-    solved
-    exactly over the options that the relaxation uses; the tolerance falls until the gap between the two is within
-    limits.
+    A large program is bounded by its relaxation (capacities overstated by at most a tolerance on longer runs) and then solved
+    exactly over the options that the relaxation uses; the tolerance falls until the gap between the two is within limits.
     """
+    best: Solution | None = None
+    bound = -math.inf
+    share = replace(limits, gap=limits.gap / 2, seconds=None if limits.seconds is None else limits.seconds / 4)
     for tolerance in TOLERANCES if _pieces(program) > LARGE else ():
         relaxed_model = state(program, tolerance)
-        relaxed = _run(relaxed_model, cost_expression(relaxed_model), replace(limits, gap=limits.gap / 2))
+        relaxed = _run(relaxed_model, cost_expression(relaxed_model), share)
         if relaxed is None:
             return None
+        bound = max(bound, relaxed.bound)
         near = replace(program, options=tuple(o for o in program.options if o.name in relaxed.counts))
         model = state(near)
-        plan = _run(model, cost_expression(model), replace(limits, gap=limits.gap / 8))
-        if plan is not None:
-            gap = max(0.0, 1.0 - relaxed.bound / plan.objective)
-            if gap <= limits.gap:
-                return replace(plan, status="feasible" if gap > 0 else "optimal", bound=relaxed.bound, gap=gap, iterations=2)
+        plan = _run(model, cost_expression(model), share)
+        if plan is not None and (best is None or plan.objective < best.objective):
+            best = plan
+        if best is not None and 1.0 - bound / best.objective <= limits.gap:
+            break
+    if best is not None and (limits.seconds is not None or 1.0 - bound / best.objective <= limits.gap):
+        gap = max(0.0, 1.0 - bound / best.objective)
+        return replace(best, status="feasible" if gap > 0 else "optimal", bound=bound, gap=gap, iterations=2 * len(TOLERANCES))
     model = state(program)
     return _run(model, cost_expression(model), limits)
 
@@ -427,10 +433,9 @@ def _run(model: Model, objective: Any, limits: Limits) -> Solution | None:
     """Minimise ``objective``; None when infeasible; SolverError when the solver ends without an answer."""
     problem = model.problem
     problem.setObjective(objective)
-    solver = pulp.HiGHS(msg=False, gapRel=limits.gap, gapAbs=0.0, threads=1, timeLimit=limits.seconds, random_seed=0)
     try:
-        problem.solve(solver)
-    except pulp.PulpSolverError as error:
+        problem.solve(pulp.HiGHS(msg=False, gapRel=limits.gap, gapAbs=0.0, threads=1, timeLimit=limits.seconds, random_seed=0))
+    except Exception as error:  # whatever a foreign library raises: missing, broken, out of memory
         raise SolverError(f"HiGHS is missing or failed: {error}; install it with: pip install 'pulp[highs]'") from error
     if problem.sol_status == pulp.LpSolutionInfeasible:
         return None

@@ -127,6 +127,10 @@ TEXT: dict[str, tuple[str, str]] = {
     "sla.ttft_title": ("How long do users wait for the first token?", "用户等待首词元多久？"),
     "sla.tpot_title": ("How fast do tokens follow?", "后续词元速度如何？"),
     "sla.stall_title": ("How long is the worst gap between two tokens?", "两词元间最长停顿多久？"),
+    "sla.no_law": (
+        "Not known, or without bound: the instances are measured as request rates alone, or the plan is unstable.",
+        "未知或无上界：实例仅以请求速率测量，或该方案不稳定。",
+    ),
     "sla.curve_summary": ("P50 {p50}, P90 {p90}, P99 {p99} over all requests.", "全部请求：P50 {p50}，P90 {p90}，P99 {p99}。"),
     "sla.pipelines_note": (
         "P-MD: short transfer, nothing to hide. P-RLD-MD: RLD streams while the KV travels. local: the answer ended on RLD.",
@@ -261,4 +265,21 @@ TEXT: dict[str, tuple[str, str]] = {
     "accuracy.mean": ("Mean", "均值"),
     "accuracy.bias": ("Bias", "偏差"),
     "accuracy.rows": ("Rows", "行数"),
+    "whatif.kept": (
+        "The plan is kept as it is and one input moves; `pddplan sensitivity` plans again at each end, `pddplan "
+        "pareto` searches the whole front.",
+        "保持方案不变，仅改变一个输入；`pddplan sensitivity` 会在两端重新规划，`pddplan pareto` 搜索完整前沿。",
+    ),
+    "whatif.driver": ("Input", "输入"),
+    "whatif.bcr_at": ("BCR at {change}", "{change} 时 BCR 变化"),
+    "whatif.good_at": ("Good requests at {change}", "{change} 时达标请求"),
+    "whatif.tornado_title": ("How far does BCR move when an input moves by {spread}?", "输入变化 {spread} 时 BCR 变化多少？"),
+    "whatif.tornado_summary": ("Widest: {driver}, BCR {low} and {high}.", "影响最大：{driver}，BCR {low} 与 {high}。"),
+    "whatif.seen": ("seen and dominated", "已评估但被支配"),
+    "whatif.front": ("not beaten on both", "未被同时超越"),
+    "whatif.front_title": ("What would a lower TTFT cost?", "更低的 TTFT 需要多少费用？"),
+    "whatif.front_summary": (
+        "{seen} feasible plans that the search judged; this plan at {cost} USD/h and {ttft} s.",
+        "搜索中评估过的 {seen} 个可行方案；本方案 {cost} 美元/小时，{ttft} 秒。",
+    ),
 }

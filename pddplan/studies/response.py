@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from pddplan.errors import InputError
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision, Evaluation
@@ -22,7 +23,10 @@ DRIVERS: tuple[Driver, ...] = ("rate", "hit_rate", "output_tokens")
 
 @dataclass(frozen=True)
 class Response:
-    """Evaluations at ``points`` of one driver, in its unit (requests/s, fraction, tokens); ``base`` is the plan's own value among them."""
+    """Evaluations at ``points`` of one driver, in its unit (requests/s, fraction, tokens); ``base`` is the plan's own value among them.
+
+    Points that measured profiles do not cover are left out.
+    """
 
     driver: Driver
     points: tuple[float, ...]
@@ -64,10 +68,14 @@ def responses(context: PlanContext, decision: Decision, grids: Mapping[Driver, S
     chosen = grids or default_grids(base)
     answers: dict[Driver, Response] = {}
     for driver in DRIVERS:
-        points = tuple(sorted({*chosen[driver], base[driver]}))
-        answers[driver] = Response(
-            driver, points, base[driver], tuple(_at(context, decision, driver, point, base[driver]) for point in points)
-        )
+        found: dict[float, Evaluation] = {}
+        for point in sorted({*chosen[driver], base[driver]}):
+            try:
+                found[point] = _at(context, decision, driver, point, base[driver])
+            except InputError:
+                if point == base[driver]:
+                    raise
+        answers[driver] = Response(driver, tuple(found), base[driver], tuple(found.values()))
     return answers
 
 

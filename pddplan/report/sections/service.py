@@ -36,7 +36,9 @@ def section(result: PlanResult, limits: Sequence[tuple[str, str, float]], t: Tra
     return Section("sla", t("section.sla"), tuple(blocks))
 
 
-def _curves(metric: str, title: str, laws: Mapping[str, Law], limits: Sequence[tuple[str, float]], t: Translate) -> Figure:
+def _curves(metric: str, title: str, laws: Mapping[str, Law], limits: Sequence[tuple[str, float]], t: Translate) -> Block:
+    if not any(np.isfinite(law.quantile(0.5)) for law in laws.values()):
+        return Paragraph(f"{title} {t('sla.no_law')}")
     scale, unit = (1.0, "s") if metric == "ttft" else (1e3, "ms")
     traces = []
     for index, (name, law) in enumerate(laws.items()):
@@ -50,7 +52,7 @@ def _curves(metric: str, title: str, laws: Mapping[str, Law], limits: Sequence[t
     all_law = next(iter(laws.values()))
     rows: tuple[tuple[Cell, ...], ...] = tuple((f"P{100 * q:g}", *(scale * law.quantile(q) for law in laws.values())) for q in QUANTILES)
     columns = (Column(t("column.percentile"), align="left"), *(Column(name, unit) for name in laws))
-    top = max(law.quantile(0.999) for law in laws.values() if np.isfinite(law.quantile(0.5))) if laws else 1.0
+    top = max(law.quantile(0.999) for law in laws.values() if np.isfinite(law.quantile(0.5)))
     right = scale * (min(top, 4 * all_law.quantile(0.99)) if np.isfinite(top) else float(all_law.seconds[-1]))
     right = max([right, *(1.1 * scale * limit_s for _, limit_s in limits)])
     x_title = f"{t(f'axis.{metric}')} [{unit}]"
