@@ -127,7 +127,7 @@ def solver_replaced(folder: Path, code: str) -> dict[str, str]:
     ("code", "text"),
     [
         ("raise ImportError('no highspy here')", "pip install 'pulp[highs]'"),
-        ("def __getattr__(name):\n    raise RuntimeError('the solver broke')", "HiGHS"),
+        ("class cb: pass\nclass Highs:\n    def __init__(self): raise RuntimeError('the solver broke')", "HiGHS"),
     ],
     ids=["missing", "broken"],
 )
