@@ -46,6 +46,7 @@ def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
         purchase=purchase_terms(context, best),
         money=money(context, best.evaluation),
         served_share=best.scale,
+        seen=search.judge.seen(best.scale),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pddplan.pdd.money import Money
-from pddplan.pdd.plan import Configuration, Evaluation, Role
+from pddplan.pdd.plan import Configuration, Decision, Evaluation, Role
 
 Status = Literal["optimal", "feasible", "infeasible", "evaluated"]
 BaselineName = Literal["aggregated", "one_room_one_chip", "one_room_mixed", "two_rooms_no_hiding"]
@@ -126,12 +126,24 @@ class SearchLog:
 
 
 @dataclass(frozen=True)
+class SeenPlan:
+    """A plan that the search had the whole model judge on its way: what it costs and serves."""
+
+    decision: Decision
+    cost_usd_per_h: float
+    goodput_rps: float
+    ttft_p99_s: float
+    tpot_p99_s: float
+    feasible: bool
+
+
+@dataclass(frozen=True)
 class PlanResult:
     """Answer of ``pddplan.pipeline.plan``.
 
     status: optimal (gap 0 up to tolerance), feasible (gap > 0), evaluated (a given plan, not searched). gap: relative,
     on the verified objective.
-    money: bill, token costs, revenue; None where the plan serves nothing.
+    money: bill, token costs, revenue; None where the plan serves nothing. seen: plans that the search judged at the whole demand.
     served_share: of the scenario's demand (over 1 under max-goodput). An infeasible scenario raises InfeasibleError instead of returning.
     """
 
@@ -150,3 +162,4 @@ class PlanResult:
     purchase: Mapping[str, float] = field(default_factory=dict)
     served_share: float = 1.0
     money: Money | None = None
+    seen: tuple[SeenPlan, ...] = ()

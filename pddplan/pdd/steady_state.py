@@ -236,7 +236,7 @@ class _Solver:
         output = mix.output_tokens[atoms.row]
         zero = np.zeros(atoms.row.size)
         left = output - atoms.eager_tokens
-        goes = atoms.relayed & ~atoms.local & (left > 0.0)
+        goes = atoms.relayed & ~atoms.local & (left > 0.0) & (atoms.weight > 0.0)
         md_tokens = np.where(atoms.relayed, 0.0, output)
         if flow.rld is None or not goes.any():
             return Handed(zero, zero, zero, zero, zero, zero, zero, md_tokens, self.decision.settings.handoff)

@@ -18,10 +18,11 @@ from pddplan.report.diagram import deployment_summary, deployment_svg
 from pddplan.report.document import Block, Document, Drawing, Paragraph, Section
 from pddplan.report.made_by import footer, version
 from pddplan.report.numbers import percent
-from pddplan.report.sections import accuracy, alternatives, decision, glossary, hiding, money, pools, service, sources
+from pddplan.report.sections import accuracy, alternatives, decision, glossary, hiding, money, pools, service, sources, whatif
 from pddplan.report.studies_page import bandwidth_headline, bandwidth_page
 from pddplan.studies.bandwidth import BandwidthStudy, bandwidth
 from pddplan.studies.bathtub import BathtubStudy, bathtub
+from pddplan.studies.sensitivity import KeptSwing, kept_swings
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class ReportSource:
     bandwidth: BandwidthStudy | None
     bathtub: BathtubStudy | None
     bathtub_missing: str = ""
+    swings: Sequence[KeptSwing] = ()
 
 
 def report_source(context: PlanContext, result: PlanResult, command: str, prices: tuple[TokenPrices, str] | None = None) -> ReportSource:
@@ -47,7 +49,9 @@ def report_source(context: PlanContext, result: PlanResult, command: str, prices
     except InputError as error:
         missing = str(error)
     line = bandwidth(context, evaluation.decision) if evaluation.links else None
-    return ReportSource(context, result, command, timelines(context, evaluation), assumptions(context, evaluation), line, tub, missing)
+    swings = kept_swings(context, evaluation.decision, result.served_share)
+    shown = timelines(context, evaluation)
+    return ReportSource(context, result, command, shown, assumptions(context, evaluation), line, tub, missing, swings)
 
 
 def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
@@ -73,6 +77,7 @@ def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
         hiding.section(result, source.timelines, t),
         _bathtub(source, t("section.bathtub")),
         pools.section(result, t),
+        whatif.section(result, source.swings, t),
         alternatives.section(result, t),
         sources.assumptions_section(source.assumptions, t),
         accuracy.section((r.pool.configuration.engine for r in evaluation.pools if r.pool.configuration.profile is None), t),

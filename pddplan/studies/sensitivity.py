@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pddplan.errors import InputError
 from pddplan.optimize.infeasible import explain_infeasible
 from pddplan.optimize.objective import UNITS, objective_value
 from pddplan.optimize.search import Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
-from pddplan.pdd.plan import Evaluation
+from pddplan.pdd.plan import Decision, Evaluation
 from pddplan.scenario.schema import Goal, Scenario
 from pddplan.studies.response import with_traffic
 
@@ -69,6 +70,28 @@ def sensitivity(scenario: Scenario, spread: float = 0.2) -> Sensitivity:
         swings.append(Swing(driver, 1 - spread, 1 + spread, (replanned[0], replanned[1]), (kept[0], kept[1])))
     swings.sort(key=lambda swing: -swing.span)
     return Sensitivity(goal, UNITS[goal], objective_value(goal, best.evaluation), best.evaluation, tuple(swings))
+
+
+@dataclass(frozen=True)
+class KeptSwing:
+    """What a plan kept as it is does when one input is at ``low`` and at ``high`` times its value."""
+
+    driver: str
+    low: float
+    high: float
+    evaluations: tuple[Evaluation, Evaluation]
+
+
+def kept_swings(context: PlanContext, decision: Decision, served_share: float = 1.0, spread: float = 0.2) -> tuple[KeptSwing, ...]:
+    """Every driver at both ends with ``decision`` kept; drivers that the plan's measured profiles do not cover are left out."""
+    found = []
+    for driver, change in drivers(context).items():
+        try:
+            low, high = (evaluate(change(context, factor), decision, served_share) for factor in (1 - spread, 1 + spread))
+        except InputError:
+            continue
+        found.append(KeptSwing(driver, 1 - spread, 1 + spread, (low, high)))
+    return tuple(found)
 
 
 def drivers(context: PlanContext) -> Mapping[str, Change]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pddplan import load_scenario
-from pddplan.optimize.result import Baseline, Binding, Objective, PlanResult, Rejection
+from pddplan.optimize.result import Baseline, Binding, Objective, PlanResult, Rejection, SeenPlan
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.fixed_plan import fixed_decision
@@ -43,5 +43,11 @@ def result_of(context: PlanContext, evaluation: Evaluation) -> PlanResult:
         evaluation=evaluation,
         baselines=(Baseline("one_room_one_chip", "optimal", one_room), Baseline("aggregated", "infeasible", None, "memory")),
         binding=(Binding("agent.sla.ttft.p99", 14.2, 15.0, "s", "100 ms", 0.001, 0.004),),
+        seen=tuple(
+            SeenPlan(
+                evaluation.decision, metrics.cost_usd_per_h * cost, metrics.goodput_rps, metrics.ttft_p99_s * ttft, metrics.tpot_p99_s, True
+            )
+            for cost, ttft in ((1.0, 1.0), (1.2, 0.8), (1.3, 0.9), (1.5, 0.5))
+        ),
         rejected=(Rejection("a100-80-sxm as MD", "TPOT P99", 0.081, 0.06, "s", "sla"),),
     )
