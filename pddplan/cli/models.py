@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -154,7 +155,7 @@ def fit(
     Example: pddplan models fit deepseek-ai/DeepSeek-V3 h200-sxm --gpus 8 --context 32k --concurrency 16
     """
     from pddplan.errors import InputError, Problem
-    from pddplan.model.fit import fit_document, mapping, mapping_for_gpus, require_legal
+    from pddplan.model.fit import fit_document, mapping, mapping_for_gpus, nearest_counts, require_legal
     from pddplan.model.memory import Reserves, waterfall
 
     spec, cache, tokens = _read(model, weights, kv_dtype, context, concurrency, unified_pages, window_slack)
@@ -181,7 +182,9 @@ def fit(
             found = mapping_for_gpus(spec, hardware, gpus, fits)
             if found is None:
                 unused = f"{gpus}: no legal mapping uses exactly that many"
-                raise InputError(Problem("--gpus", unused, "another count, or --tp, --pp and --dp"))
+                near = nearest_counts(spec, hardware, gpus)
+                accepted = f"{' or '.join(map(str, near)) or 'another count'}; or name --tp, --pp and --dp"
+                raise InputError(Problem("--gpus", unused, accepted, f"--gpus {near[-1]}" if near else ""))
             parallel = found
         require_legal(spec, parallel, gpus)
     document = fit_document(
@@ -263,7 +266,9 @@ def _chip(name: str) -> tuple[Any, float, str]:
 
     try:
         return None, BYTES.parse(name), name
-    except UnitError:
+    except UnitError as error:
+        if re.fullmatch(r"[-\d.\s]+[kKMGT]i?[bB]\s*", name):
+            raise InputError(Problem("CHIP", error.found, error.accepted, error.example)) from None
         chip = load_chip(name)
     if chip.hbm_bytes.value is None:
         raise InputError(Problem(f"chip {chip.slug}", "its memory is a range", "a memory size such as '80 GiB'"))

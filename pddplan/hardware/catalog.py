@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -63,7 +63,7 @@ def load_prices(name: str = "reference") -> PriceBook:
         return read_prices(Path(name))
     known = sorted(path.stem for path in profiles_folder("prices").glob("*.yaml"))
     if name not in known:
-        raise InputError(_unknown_name("price book", name, known, known))
+        raise InputError(_unknown_name("price book", name, known))
     return read_prices(profiles_folder("prices") / f"{name}.yaml")
 
 
@@ -81,7 +81,7 @@ def _shipped(
     by_key = {name_key(alias): each for each in profiles for alias in (each.slug, each.name, *each.aliases)}
     found = by_key.get(name_key(name)) or by_words(name)
     if found is None:
-        raise InputError(_unknown_name(what, name, [each.slug for each in profiles], by_key))
+        raise InputError(_unknown_name(what, name, [each.slug for each in profiles]))
     return found
 
 
@@ -135,9 +135,12 @@ def is_path(name: str) -> bool:
     return name.lower().endswith((".yaml", ".yml"))
 
 
-def _unknown_name(what: str, name: str, slugs: list[str], keys: Iterable[str]) -> Problem:
-    near = difflib.get_close_matches(name.lower(), slugs, 3, 0.5)
-    near = near or difflib.get_close_matches(name_key(name), list(keys), 3, 0.5)
+def _unknown_name(what: str, name: str, slugs: list[str]) -> Problem:
+    by_key = {name_key(slug): slug for slug in slugs}
+    short = {slug.split("-")[0]: slug for slug in sorted(slugs, key=lambda slug: "sxm" in slug)}  # h100 as it is said: h100-sxm
+    wanted = name_key(name)
+    found = [*difflib.get_close_matches(name.lower(), list(short), 3, 0.6), *difflib.get_close_matches(wanted, list(by_key), 3, 0.5)]
+    near = list(dict.fromkeys(short.get(key) or by_key[key] for key in found))[:3]
     accepted = f"nearest: {', '.join(near)}" if near else f"one of {', '.join(slugs)}"
-    example = near[0] if near else slugs[0]
-    return Problem(what, f"{name!r} is not a shipped {what}", f"{accepted}; or the path of your own .yaml file", example)
+    own = "; or the path of your own .yaml file" + (" ('pddplan profiles add' writes one)" if what == "chip" else "")
+    return Problem(what, f"{name!r} is not a shipped {what}", accepted + own, near[0] if near else slugs[0])

@@ -62,6 +62,14 @@ def mapping_for_gpus(model: ModelSpec, chip: Chip | None, gpus: int, fits: Any) 
     return next((option for option in options if fits(option)), options[0] if options else None)
 
 
+def nearest_counts(model: ModelSpec, chip: Chip | None, gpus: int) -> tuple[int, ...]:
+    """The counts below and above ``gpus`` that a legal mapping uses exactly, at most twice as many."""
+    counts = {option.gpus for option in legal_parallels(model, chip, min(2 * gpus, 256))}
+    below = [count for count in counts if count < gpus]
+    above = [count for count in counts if count > gpus]
+    return (*([max(below)] if below else []), *([min(above)] if above else []))
+
+
 def fit_document(
     model: ModelSpec,
     cache: KvCache,

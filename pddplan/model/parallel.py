@@ -196,8 +196,9 @@ def _fp8_blocks(model: ModelSpec, parallel: Parallel, chip: Chip | None) -> Iter
             if model.weight_dtype[gemm.group] != "fp8_block":
                 continue
             fault = _block_faults(gemm, parallel.tp, model.fp8_block)
-            if fault and fault not in seen:
-                seen.add(fault)
+            arithmetic = fault.rpartition(": ")[2]
+            if fault and arithmetic not in seen:
+                seen.add(arithmetic)
                 yield Reason("fp8_block", "tp", parallel.tp, fault, valid_tp(model))
         if model.weight_dtype["experts"] != "fp8_block":
             continue

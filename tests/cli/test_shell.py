@@ -77,7 +77,7 @@ def test_each_failure_has_its_exit_code_and_lines_on_stderr(
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["optimise"], "No such command"),
+        (["optimise"], "Did you mean 'optimize'"),
         (["optimize"], "Missing argument"),
         (["optimize", "01-minimal", "--json", "no/such/folder/plan.json"], "there is no folder no/such/folder"),
         (["evaluate", "pdd-88-vs-43-32", "--vs", "43 A"], "43 A + 32 B at 1.2 A"),

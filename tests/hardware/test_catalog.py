@@ -110,6 +110,13 @@ def test_an_unknown_chip_is_told_with_the_nearest_names() -> None:
     assert "h100-sxm" in caught.value.problems[0].accepted
 
 
+@pytest.mark.parametrize(("name", "first"), [("h101", "h100-sxm"), ("rtx4090x", "rtx-4090"), ("mi308x", "mi300x")])
+def test_nearest_names_are_the_ones_a_user_would_type(name: str, first: str) -> None:
+    with pytest.raises(InputError, match=f"nearest: {first}.*profiles add"):
+        load_chip(name)
+
+
+
 @pytest.mark.parametrize("name", ["H100-64", "A100 120GB", "rtx 4090 48 GB"])
 def test_a_memory_size_that_is_not_the_chips_is_told_with_its_own(name: str) -> None:
     with pytest.raises(InputError, match="GB; its size"):

@@ -148,3 +148,51 @@ def test_unknown_names_are_answered_with_the_nearest():
 )
 def test_other_names_of_a_model_resolve(name, shipped):
     assert load_model(name).name == shipped
+
+
+@pytest.mark.parametrize(
+    ("name", "shipped", "attention", "experts"),
+    [
+        ("Llama-3.1-8B-Instruct-FP8", "meta-llama/Meta-Llama-3.1-8B", "fp8", "bf16"),
+        ("meta-llama/Llama-3.1-405B-Instruct-FP8", "meta-llama/Meta-Llama-3.1-405B", "fp8", "bf16"),
+        ("nvidia/Qwen3-32B-NVFP4", "Qwen/Qwen3-32B", "nvfp4", "bf16"),
+        ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "meta-llama/Meta-Llama-3.1-8B", "int4", "bf16"),
+        ("Qwen/Qwen3-30B-A3B-GPTQ-Int4", "Qwen/Qwen3-30B-A3B", "bf16", "int4"),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen/Qwen3-235B-A22B", "fp8_block", "fp8_block"),
+    ],
+)
+def test_a_copy_that_its_name_calls_quantised_is_never_sized_as_16_bits(name, shipped, attention, experts):
+    model = load_model(name)
+    assert model.name == shipped
+    weights = "dense_ffn" if attention != "bf16" and experts == "bf16" else "experts"
+    assert model.weight_dtype["attention"] == attention
+    assert model.weight_dtype[weights] != "bf16"
+    assert model.weight_dtype["router"] == "bf16"
+    assert any("no config of" in note for note in model.notes)
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen3-32B-FP8", "nvidia/Llama-3.1-70B-Instruct-FP8", "DeepSeek-V3-FP8", "nvidia/DeepSeek-V3.1-NVFP4"]
+)
+def test_a_shipped_or_native_format_is_taken_as_published(name):
+    assert not any("no config of" in note for note in load_model(name).notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "shipped"),
+    [
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mistralai/Mixtral-8x7B-v0.1"),
+        ("Llama-3.3-70B-Instruct", "meta-llama/Meta-Llama-3.1-70B"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseek-ai/DeepSeek-V3"),
+        ("deepseek-ai/DeepSeek-V3.1", "deepseek-ai/DeepSeek-V3"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen/Qwen3-30B-A3B"),
+        ("Kimi-K2-Instruct-0905", "moonshotai/Kimi-K2-Instruct"),
+    ],
+)
+def test_dated_and_tuned_releases_of_the_same_sizes_resolve(name, shipped):
+    assert load_model(name).name == shipped
+
+
+def test_a_release_of_other_weights_does_not_pass_for_its_base():
+    with pytest.raises(InputError, match="Kimi-K2"):
+        load_model("Kimi-K2-Thinking")  # INT4 as published, the instruction tune FP8
