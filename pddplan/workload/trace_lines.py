@@ -11,6 +11,10 @@ from pddplan.errors import InputError, Problem
 from pddplan.workload.trace import Skipped
 
 _SHOWN = 10
+_FOUND_LONGEST = 300
+_GIVE_UP = 10_000
+"""Bad lines after which a file that may have none is not read on."""
+LINE_BYTES_MAX = 32 * 2**20
 
 
 class BadLines:
@@ -28,7 +32,10 @@ class BadLines:
         first_and_count = self._reasons.setdefault(reason, [line, 0])
         first_and_count[1] += 1
         if len(self._problems) < _SHOWN:
-            self._problems.append(Problem(f"{self.path}:{line}", found, accepted, example))
+            shown = found if len(found) <= _FOUND_LONGEST else f"{found[:_FOUND_LONGEST]} ..."
+            self._problems.append(Problem(f"{self.path}:{line}", shown, accepted, example))
+        if self.lines >= _GIVE_UP and not self.skip:
+            self.settle(0)
 
     def settle(self, requests: int) -> tuple[Skipped, ...]:
         """What was skipped. Raises InputError when there were faults and they are not to be skipped, or nothing is left."""
@@ -49,14 +56,17 @@ def numbered_lines(path: Path, bad: BadLines) -> Iterator[tuple[int, str]]:
     """Lines that are not blank, with their numbers from 1; gzip (told by its first bytes), BOM and \\r\\n are unpacked.
 
     A truncated or damaged gzip stream and bytes that are no UTF-8 are faults at their line.
-    Raises InputError when the file cannot be opened.
+    Raises InputError when the file cannot be opened or a line is too long to be one.
     """
     number = 0
     try:
         with path.open("rb") as plain:
             stream = gzip.GzipFile(fileobj=plain) if plain.peek(2)[:2] == b"\x1f\x8b" else plain
             try:
-                for number, raw in enumerate(stream, start=1):
+                for number, raw in enumerate(iter(lambda: stream.readline(LINE_BYTES_MAX + 1), b""), start=1):
+                    if len(raw) > LINE_BYTES_MAX:
+                        found = f"the line is over {LINE_BYTES_MAX >> 20} MiB long"
+                        raise InputError(Problem(f"{path}:{number}", found, "a trace has one request, or one session, a line"))
                     try:
                         text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                     except UnicodeDecodeError:

@@ -91,7 +91,7 @@ def _told_format(line: str) -> Format:
         return "csv"
     try:
         keys = json.loads(line).keys()
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return "mooncake"
     return "sessions" if "timestamp" not in keys and ({"hash_runs", "session", "t"} & set(keys)) else "mooncake"
 
@@ -445,7 +445,8 @@ def _column_places(path: Path, line: int, names: list[str], columns: Columns | N
             near = difflib.get_close_matches(target.lower().replace(" ", "_"), list(plain), n=1)
             hint = f"; did you mean {names[plain[near[0]]]!r}?" if near else ""
             found = f"no column {given!r}" if given else f"no column for {role} is recognised"
-            accepted = f"the columns are {', '.join(map(repr, names))}{hint}"
+            more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+            accepted = f"the columns are {', '.join(f'{name[:40]!r}' for name in names[:20])}{more}{hint}"
             problems.append(Problem(f"{path}:{line}", found, accepted, "time=TIMESTAMP,input=ContextTokens,output=GeneratedTokens"))
         else:
             places.append(place)
