@@ -123,17 +123,9 @@ def solver_replaced(folder: Path, code: str) -> dict[str, str]:
     return {"PYTHONPATH": str(folder / "fake")}
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        ("raise ImportError('no highspy here')", "pip install 'pulp[highs]'"),
-        ("class cb: pass\nclass Highs:\n    def __init__(self): raise RuntimeError('the solver broke')", "HiGHS"),
-    ],
-    ids=["missing", "broken"],
-)
-def test_a_missing_or_broken_solver_is_exit_4_with_advice(pddplan: Run, tmp_path: Path, code: str, text: str) -> None:
-    done = pddplan("optimize", "01-minimal", env=solver_replaced(tmp_path, code))
-    one_line(done, 4, text)
+def test_a_missing_solver_is_exit_4_with_advice(pddplan: Run, tmp_path: Path) -> None:
+    done = pddplan("optimize", "01-minimal", env=solver_replaced(tmp_path, "raise ImportError('no highspy here')"))
+    one_line(done, 4, "pip install 'pulp[highs]'")
 
 
 @POSIX
