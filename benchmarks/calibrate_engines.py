@@ -25,8 +25,8 @@ DATA = HERE / "data" / "servers.csv.gz"
 OUT = HERE.parent / "hardware_profiles" / "engines"
 SHRINKAGES = (0.5, 1.0, 3.0, 10.0)
 SHRINKAGE = 1.0
-EVALUATIONS = 25
-FOLD_EVALUATIONS = 10
+EVALUATIONS = 15
+FOLD_EVALUATIONS = 6
 CURVE = [
     "mode", "model_path", "system", "engine", "engine_version", "precision", "isl", "osl", "length_law", "tp_size", "attention_dp_size",
     "moe_tp_size", "moe_ep_size", "pp_size", "prefill_tp_size", "prefill_attention_dp_size", "decode_tp_size",

@@ -17,6 +17,8 @@ HIDDEN_STATE_BYTES = 2.0
 DISPATCH_BYTES = 1.0  # fp8 activations to the experts, bf16 back
 COMBINE_BYTES = 2.0
 HOP_ALPHA_S = 10e-6
+REDUNDANCY_GAIN = 32.0
+"""Imbalance left with r redundant copies of E experts: 1 / (1 + 32 r / E), a fifth at DeepSeek's 32 of 256 (assumed)."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,11 @@ def _moe_fields(ffns: Sequence[tuple[float, Ffn]], model: ModelSpec, parallel: P
 
 
 def _collective_fields(model: ModelSpec, parallel: Parallel, kernels: KernelSet, moe_layers: float, top_k: float) -> dict[str, object]:
-    """Two all-reduces a layer under TP; under attention DP the experts are reached by dispatch and combine instead."""
+    """Two all-reduces a layer under TP; under attention DP the experts are reached by dispatch and combine instead.
+
+    Beyond the scale-up domain engines run two half batches in turns, so that the exchange hides behind arithmetic
+    (DeepSeek's dual micro-batches, SGLang's two-batch overlap).
+    """
     h = float(model.hidden_size)
     layers = float(len(model.layers))
     ffn_layers = sum(1.0 for layer in model.layers if layer.ffn.kind != "none")
@@ -228,16 +234,17 @@ def _collective_fields(model: ModelSpec, parallel: Parallel, kernels: KernelSet,
         "hop_alpha_s": (parallel.pp - 1) * HOP_ALPHA_S,
         "hop_row_s": (parallel.pp - 1) * h * HIDDEN_STATE_BYTES / _hop_rate(kernels, parallel),
     }
+    ranks = parallel.tp * parallel.dp
+    copies = min(top_k, float(ranks)) if parallel.moe_ep > 1 else float(ranks - 1)
     for suffix, low_latency in (("", True), ("_prefill", False)):
         alpha = row = 0.0
         if exchanged:
-            ranks = parallel.tp * parallel.dp
-            dispatch, combine = kernels.expert_exchange(ranks, low_latency)
-            copies = min(top_k, float(ranks)) if parallel.moe_ep > 1 else float(ranks - 1)
+            dispatch, combine = kernels.expert_exchange(ranks, low_latency, copies)
             alpha = exchanged * (dispatch.alpha_s + combine.alpha_s)
             row = exchanged * copies * h * (DISPATCH_BYTES / dispatch.bytes_per_s + COMBINE_BYTES / combine.bytes_per_s)
         out[f"exchange{suffix}_alpha_s"] = alpha
         out[f"exchange{suffix}_row_s"] = row / parallel.tp
+    out["exchange_hidden"] = 1.0 if exchanged and ranks > kernels.domain else 0.0
     out["layers"] = layers
     return out
 
@@ -286,6 +293,7 @@ def configuration_terms(model: ModelSpec, parallel: Parallel, kernels: KernelSet
         "dp": parallel.dp,
         "pp": parallel.pp,
         "ep": parallel.moe_ep,
+        "balance": 1.0 / (1.0 + REDUNDANCY_GAIN * parallel.redundant_experts / max((f.experts for _, f in ffns), default=1)),
     }
     values = {
         **_gemm_fields(matrices, kernels),

@@ -21,6 +21,7 @@ from pddplan.hardware.dtypes import compute_dtype
 from pddplan.hardware.types import Chip
 
 MICRO = 1e-6
+CUT_DIE_BANDWIDTH, CUT_DIE_PEAK = 0.8, 0.5  # a cut die: at least this share of the measured bandwidth, less than that of its peak
 GIGA = 1e9
 
 # A format without kernel measurements on a chip uses the next one of its chain.
@@ -134,39 +135,58 @@ class KernelSet:
         key, _ = compute_dtype(self.chip, dtype)
         return _value(self.chip.peak_flops[key].value, self.chip, f"peak_flops.{key}")
 
+    def _reached(self, e_c: float, dtype: str) -> float:
+        """Fraction of this chip's peak that a kernel reaches, from the measured chip's fraction.
+
+        What keeps a kernel from its peak (issue, shared memory, epilogues) costs time of its own: on a die with the measured
+        one's memory system and fewer FLOP/s (H20 against H200) that time stays, so 1/e - 1 shrinks with the ratio of the peaks.
+        """
+        reference = self.tables["peak"]
+        if self.measured or self.hbm_bytes_per_s < CUT_DIE_BANDWIDTH * float(reference["hbm"]) * GIGA:
+            return e_c
+        key, _ = compute_dtype(self.chip, dtype)
+        ratio = self.peak(dtype) / (float(reference.get(key, reference["bf16"])) * 1e12)
+        return 1.0 / (1.0 + (1.0 / min(e_c, 1.0) - 1.0) * ratio) if ratio < CUT_DIE_PEAK else e_c
+
     def gemm(self, dtype: str) -> GemmKernel:
         """Dense GEMM of weights stored as ``dtype``."""
         kernel, (e_c, m_half, e_m, t0_us, *_) = self._first("gemm", _GEMM_CHAIN[dtype])
         _, (_, _, _, plain_t0_us, *_) = self._first("gemm", ("bf16",))
         t0_us = min(t0_us, plain_t0_us)  # the micro-benchmark counts the quantisation of activations, which engines fuse
+        e_c = self._reached(e_c, _PEAK_OF[kernel])
         return GemmKernel(e_c * self.peak(_PEAK_OF[kernel]), m_half, e_m * self.hbm_bytes_per_s, t0_us * MICRO, e_c, e_m)
 
     def moe(self, dtype: str) -> MoeKernel:
         """Grouped GEMM of experts stored as ``dtype``."""
         kernel, (e_c, m_half, e_m, t0_us, e_a, *_) = self._first("moe", _MOE_CHAIN[dtype])
         bandwidth = self.hbm_bytes_per_s
+        e_c = self._reached(e_c, _PEAK_OF[kernel])
         return MoeKernel(e_c * self.peak(_PEAK_OF[kernel]), m_half, e_m * bandwidth, min(e_a, 1.0) * bandwidth, t0_us * MICRO, e_c, e_m)
 
     def decode_attention(self, kv_dtype: str) -> AttentionKernel:
         """Attention core of decode, GQA or MHA."""
         _, (e_m, e_c, t0_us, *_) = self._first("decode_attention", (kv_dtype, "bf16"))
+        e_c = self._reached(e_c, "bf16")
         return AttentionKernel(e_c * self.peak("bf16"), e_m * self.hbm_bytes_per_s, t0_us * MICRO, e_c, e_m)
 
     def prefill_attention(self, kv_dtype: str) -> AttentionKernel:
         """Attention core of prefill, causal."""
         kernel, (e_c, s_half, t0_us, *_) = self._first("prefill_attention", (kv_dtype, "bf16"))
         read = self.decode_attention(kv_dtype)
+        e_c = self._reached(e_c, _PEAK_OF[kernel])
         return AttentionKernel(e_c * self.peak(_PEAK_OF[kernel]), read.bytes_per_s, t0_us * MICRO, e_c, read.memory_share, s_half)
 
     def mla_decode(self, kv_dtype: str) -> AttentionKernel:
         """Absorbed multi-head latent attention of decode."""
         _, (e_c, e_m, t0_us, *_) = self._first("mla_decode", (kv_dtype, "bf16"), fallback="h100_sxm")
+        e_c = self._reached(e_c, "bf16")
         return AttentionKernel(e_c * self.peak("bf16"), e_m * self.hbm_bytes_per_s, t0_us * MICRO, e_c, e_m)
 
     def mla_prefill(self, kv_dtype: str) -> AttentionKernel:
         """Multi-head latent attention of prefill, keys and values expanded."""
         _, (e_c, s_half, t0_us, *_) = self._first("mla_prefill", (kv_dtype, "bf16"), fallback="h100_sxm")
         read = self.mla_decode(kv_dtype)
+        e_c = self._reached(e_c, "bf16")
         return AttentionKernel(e_c * self.peak("bf16"), read.bytes_per_s, t0_us * MICRO, min(e_c, 1.0), read.memory_share, s_half)
 
     def all_reduce(self, ranks: int) -> Collective:
@@ -178,15 +198,25 @@ class KernelSet:
         """All-to-all (or gather and scatter) among ``ranks`` GPUs over general-purpose collectives."""
         return self._collective(self.tables["nccl_alltoall"], ranks, 1.0)
 
-    def expert_exchange(self, ranks: int, low_latency: bool) -> tuple[Collective, Collective]:
-        """Dispatch and combine of expert parallelism; bytes counted once per token and expert."""
+    @property
+    def domain(self) -> int:
+        """GPUs inside one scale-up domain."""
+        return max(int(self.chip.scaleup_domain.value or 1), 1)
+
+    def expert_exchange(self, ranks: int, low_latency: bool, copies: float) -> tuple[Collective, Collective]:
+        """Dispatch and combine of expert parallelism; bytes counted once per token and copy (``copies`` a token).
+
+        Low latency: every copy that leaves the domain takes the NIC. Normal: one copy per domain does, and is spread inside.
+        """
         table = self.tables.get("expert_exchange") or _tables()["h100_sxm"]["expert_exchange"]
         mode = "low_latency" if low_latency else "normal"
         link = self._link_scale()
         pair = []
         for phase in ("dispatch", "combine"):
             alpha_us, rate, *_ = table[f"{mode}_{phase}"]
-            pair.append(Collective(alpha_us * MICRO, self._wire_rate(rate * GIGA * link, ranks)))
+            inside = rate * GIGA * link
+            spread = self._spread_rate(inside, ranks, copies) if not low_latency else self._wire_rate(inside, ranks)
+            pair.append(Collective(alpha_us * MICRO, spread))
         return pair[0], pair[1]
 
     def _collective(self, table: Mapping[int, list[float]], ranks: int, trips: float) -> Collective:
@@ -197,10 +227,18 @@ class KernelSet:
         nearest = min(known, key=lambda n: abs(n - min(ranks, known[-1])))
         alpha_us, rate, *_ = table[nearest]
         alpha_s = alpha_us * MICRO
-        domain = int(self.chip.scaleup_domain.value or 1)
-        if ranks > max(domain, 1):
+        if ranks > self.domain:
             alpha_s *= 2.0
         return Collective(alpha_s, self._wire_rate(rate * GIGA * self._link_scale(), ranks) / (trips * (ranks - 1) / ranks))
+
+    def _spread_rate(self, inside: float, ranks: int, copies: float) -> float:
+        """Bytes/s of all copies when each domain gets one copy over the NIC and fans it out; both legs overlap."""
+        domains = ranks / self.domain
+        if domains <= 1.0:
+            return inside
+        reached = domains * (1.0 - (1.0 - 1.0 / domains) ** copies) * (1.0 - 1.0 / domains)
+        nic = _value(self.chip.scaleout_bytes_per_s.value, self.chip, "scaleout_bytes_per_s") * self.scale_out_efficiency
+        return min(inside, nic * copies / reached)
 
     def _link_scale(self) -> float:
         """This chip's scale-up link over that of the measured chip."""
@@ -211,10 +249,9 @@ class KernelSet:
 
     def _wire_rate(self, scale_up_rate: float, ranks: int) -> float:
         """Bytes/s per rank: the share of traffic that leaves the scale-up domain goes at the NIC's rate."""
-        domain = max(int(self.chip.scaleup_domain.value or 1), 1)
-        if ranks <= domain:
+        if ranks <= self.domain:
             return scale_up_rate
-        outside = 1.0 - domain / ranks
+        outside = 1.0 - self.domain / ranks
         nic = _value(self.chip.scaleout_bytes_per_s.value, self.chip, "scaleout_bytes_per_s") * self.scale_out_efficiency
         return 1.0 / (outside / nic + (1.0 - outside) / scale_up_rate)
 

@@ -83,7 +83,7 @@ def _experts(terms: StepTerms, overlay: Overlay, factor: FloatArray, tokens: Flo
     """``tokens`` of all attention-DP ranks together, ``rank_tokens`` of one."""
     t = tokens[..., None]
     ep = terms.ep[..., None]
-    imbalance = 1.0 + as_float(overlay.imbalance)[..., None] * (1.0 - 1.0 / ep)
+    imbalance = 1.0 + (as_float(overlay.imbalance) * terms.balance)[..., None] * (1.0 - 1.0 / ep)
     rows = t * terms.moe_top_k / ep * imbalance
     active = distinct_experts(terms.moe_experts, terms.moe_top_k, t, as_float(overlay.popularity)[..., None]) / ep
     body = _roof(
@@ -93,6 +93,11 @@ def _experts(terms: StepTerms, overlay: Overlay, factor: FloatArray, tokens: Flo
     )
     permute = factor * _total(terms.moe_permute_s * rows + terms.moe_token_s * rank_tokens[..., None])
     return _Part(body.time_s + permute, body.compute_s, body.memory_s + permute)
+
+
+def _shown(terms: StepTerms, exchange: FloatArray, arithmetic: FloatArray) -> FloatArray:
+    """What is left of the expert exchange when two half batches take turns: one computes while the other's tokens travel."""
+    return np.asarray(exchange - terms.exchange_hidden * np.minimum(exchange, arithmetic))
 
 
 def decode_step(
@@ -119,7 +124,7 @@ def decode_step(
     )
     launch = as_float(overlay.launch_fraction)
     reduce = (terms.reduce_alpha_s + terms.reduce_row_s * rows) * as_float(overlay.reduce_factor)
-    exchange = terms.exchange_alpha_s + terms.exchange_row_s * rows
+    exchange = _shown(terms, terms.exchange_alpha_s + terms.exchange_row_s * rows, attention.time_s + gemm.time_s + experts.time_s)
     layer_units = _layer_units(terms, overlay)
     return StepTime(
         attention_s=attention.time_s + launch * terms.attn_launch_s,
@@ -199,7 +204,7 @@ def _linear(terms: StepTerms, overlay: Overlay, rows: FloatArray, tokens: FloatA
     gemm = _gemm(terms, as_float(overlay.prefill_factor) * narrow, rows, one, True)
     experts = _experts(terms, overlay, as_float(overlay.moe_prefill_factor), tokens, rows, True)
     reduce = (terms.reduce_alpha_s + terms.reduce_row_s * rows) * as_float(overlay.reduce_prefill_factor)
-    exchange = terms.exchange_prefill_alpha_s + terms.exchange_prefill_row_s * rows
+    exchange = _shown(terms, terms.exchange_prefill_alpha_s + terms.exchange_prefill_row_s * rows, gemm.time_s + experts.time_s)
     collectives = reduce + exchange + terms.hop_alpha_s + terms.hop_row_s * rows
     passes = as_float(overlay.prefill_passes) * terms.pass_s * rows
     zero = np.zeros_like(rows)

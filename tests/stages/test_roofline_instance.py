@@ -55,9 +55,7 @@ def test_many_instances_at_once_give_what_each_gives_alone():
     table = RooflineTable.of(alone)
     np.testing.assert_allclose(table.step_s(batch, context), [i.step_s(batch, context) for i in alone], rtol=1e-12)
     np.testing.assert_allclose(table.prefill_s(batch * 64, 0), [i.prefill_s(batch * 64, 0) for i in alone], rtol=1e-12)
-    np.testing.assert_allclose(
-        table.prefill_occupancy_s(batch * 64, 0), [i.prefill_occupancy_s(batch * 64, 0) for i in alone], rtol=1e-12
-    )
+    np.testing.assert_allclose(table.prefill_occupancy_s(batch * 64, 0), [i.prefill_occupancy_s(batch * 64, 0) for i in alone], rtol=1e-12)
 
 
 def test_speculation_lengthens_the_step_and_shortens_the_time_per_token_at_batch_one():
