@@ -112,8 +112,14 @@ class Columns:
         return self.fixed_scale and self.context.scenario.search.configurations_per_role == 1
 
     def _queues(self, slot: Slot) -> bool:
-        """Whether an option has more to it than its loose bound (a line, a relay pool and a measured rate have not)."""
-        return slot.candidate is not None and slot.candidate.role != "RLD" and self.bounds.rates(slot.candidate) is None
+        """Whether its table helps to choose an option: not for a line, a relay pool or a measured rate, nor for a lone aggregated
+        pool that serves as much as it can, which the search bisects anyway.
+        """
+        if slot.candidate is None or slot.candidate.role == "RLD" or self.bounds.rates(slot.candidate) is not None:
+            return False
+        scenario = self.context.scenario
+        lone = scenario.objective == "max-goodput" and scenario.search.configurations_per_role == 1
+        return not (lone and slot.candidate.role == "AGG" and len(self.context.deployments) == 1)
 
     def _deployment(self, candidate: Candidate) -> Deployment:
         return self.context.deployments[candidate.configuration.deployment]

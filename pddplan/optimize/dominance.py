@@ -37,8 +37,8 @@ def drop_dominated(program: Program) -> Program:
     named = {resource.name for resource in resources}
     named |= {name for purchase in program.purchases for name in purchase.resources}
     loose = tuple(replace(o, uses={k: v for k, v in o.uses.items() if k in named}) for o in program.options)
-    kept = _drop_options(_trimmed(loose, protected, most), program, most, protected)
-    return replace(program, resources=resources, options=kept)
+    program = replace(program, resources=resources, options=_trimmed(loose, protected, most))
+    return replace(program, options=_drop_options(program, most, protected))
 
 
 def _trimmed(options: tuple[Option, ...], protected: set[str], most: dict[str, float]) -> tuple[Option, ...]:
@@ -101,15 +101,17 @@ def _drop_columns(option: Option, most: dict[str, float]) -> Option:
     return replace(option.take(keep), capacity=np.minimum(option.capacity[keep], enough))
 
 
-def _drop_options(options: tuple[Option, ...], program: Program, most: dict[str, float], protected: set[str]) -> tuple[Option, ...]:
+def _drop_options(program: Program, most: dict[str, float], protected: set[str]) -> tuple[Option, ...]:
+    options = program.options
     dropped: set[str] = set()
+    limits = {resource.name: resource.limit for resource in program.resources}
     pools: dict[tuple[str, tuple[str, ...]], list[Option]] = {}
     for option in options:
         pools.setdefault((option.pool, tuple(sorted(option.loads))), []).append(option)
     for (pool, _), members in pools.items():
         alone = program.max_options.get(pool) == 1
         benefits = {o.name: _benefit(o, most) for o in members}
-        able = [o for o in members if o.name not in protected and (alone or _merges(o, benefits[o.name], most))]
+        able = [o for o in members if o.name not in protected and (alone or _merges(o, benefits[o.name], most, limits))]
         for weak in members:
             if weak.name in protected:
                 continue
@@ -131,9 +133,10 @@ def _dominates(strong: Option, strong_benefit: FloatArray, weak: Option, weak_be
     return bool(np.all(np.any(lighter & carries, axis=1)))
 
 
-def _merges(option: Option, benefit: FloatArray, most: dict[str, float]) -> bool:
-    """Whether two columns of the option always merge into one: counts 1..N without holes, use linear, benefit
-    superadditive up to what is asked, and the table ends only where everything is covered.
+def _merges(option: Option, benefit: FloatArray, most: dict[str, float], limits: dict[str, float]) -> bool:
+    """Whether two columns of the option, or one of it and one that it dominates, always merge into one: counts 1..N without holes,
+    use linear, benefit superadditive up to what is asked, and the table ends only where everything is covered or where one more
+    replica would exceed a resource (both columns were within it, and what is dominated uses no less of it).
     """
     n = option.replicas.size
     if not np.array_equal(option.replicas, np.arange(1, n + 1)):
@@ -142,7 +145,8 @@ def _merges(option: Option, benefit: FloatArray, most: dict[str, float]) -> bool
     if not np.allclose(burden, burden[0] * option.replicas[:, None], rtol=1e-9):
         return False
     enough = sum(load * most[row] for row, load in option.loads.items())
-    if float(np.max(option.capacity)) < enough * (1 - SLACK):
+    ends_at_limit = any(float(option.uses[name][0]) * (n + 1) > limit for name, limit in limits.items() if name in option.uses)
+    if float(np.max(option.capacity)) < enough * (1 - SLACK) and not ends_at_limit:
         return False
     ceiling = np.max(benefit, axis=0)
     return all(bool(np.all(benefit[a + 1 :] >= np.minimum(benefit[a] + benefit[: n - a - 1], ceiling) * (1 - 1e-9))) for a in range(n))
