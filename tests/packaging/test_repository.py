@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -29,6 +31,7 @@ def test_every_pddplan_command_of_the_readme_exists() -> None:
     assert used <= set(COMMANDS)
 
 
+@pytest.mark.slow
 def test_the_pages_generated_from_the_code_are_fresh() -> None:
     done = subprocess.run(
         [sys.executable, "tools/reference.py", "--check"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
