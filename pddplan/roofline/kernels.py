@@ -238,7 +238,7 @@ class KernelSet:
             return inside
         reached = domains * (1.0 - (1.0 - 1.0 / domains) ** copies) * (1.0 - 1.0 / domains)
         nic = _value(self.chip.scaleout_bytes_per_s.value, self.chip, "scaleout_bytes_per_s") * self.scale_out_efficiency
-        return min(inside, nic * copies / reached)
+        return float(min(inside, nic * copies / reached))
 
     def _link_scale(self) -> float:
         """This chip's scale-up link over that of the measured chip."""

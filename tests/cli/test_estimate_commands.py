@@ -1,0 +1,95 @@
+"""estimate, backtest and calibrate from the command line."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from pddplan.cli import run
+
+SERVERS = Path(__file__).parents[2] / "benchmarks" / "data" / "servers.csv.gz"
+ONE = ["--model", "Qwen/Qwen3-32B", "--chip", "h100-sxm", "--tp", "4", "--isl", "4k", "--osl", "500"]
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "rows.csv"
+    table = pd.read_csv(SERVERS)
+    table[(table.engine == "vllm") & (table.family == "Kimi-K2.5") & (table["mode"] == "agg")].iloc[:24].to_csv(path, index=False)
+    return path
+
+
+def _json(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+def test_one_server_in_a_closed_loop(capsys):
+    assert run(["estimate", *ONE, "--concurrency", "32", "--json", "-"]) == 0
+    found = _json(capsys)
+    shares = sum(part["share"] for part in found["decode_step"])
+    assert shares == pytest.approx(1.0)
+    assert all(part["binding"] for part in found["decode_step"] + found["prefill"])
+    low, high = found["band"]["tpot_s"]
+    assert low < found["metrics"]["tpot_s"] < high
+    assert found["kv"]["limit_requests"] > 32
+
+
+def test_one_server_under_poisson_arrivals_waits_longer_when_more_come(capsys):
+    ttft = []
+    for rate in ("0.5", "1.5", "2.5"):
+        assert run(["estimate", *ONE, "--rate", rate, "--json", "-"]) == 0
+        ttft.append(_json(capsys)["metrics"]["ttft_s"])
+    assert ttft == sorted(ttft)
+
+
+def test_a_server_that_cannot_keep_up_says_so(capsys):
+    assert run(["estimate", *ONE, "--rate", "500"]) == 0
+    shown = capsys.readouterr()
+    assert "Unstable" in shown.out
+    assert "unstable: 500 requests/s arrive" in shown.err
+
+
+def test_missing_options_are_all_named(capsys):
+    assert run(["estimate", "--model", "Qwen/Qwen3-32B"]) == 2
+    error = capsys.readouterr().err
+    assert all(option in error for option in ("--chip", "--isl", "--osl", "--concurrency"))
+
+
+def test_speculation_needs_a_measured_acceptance_length(capsys):
+    assert run(["estimate", *ONE, "--concurrency", "8", "--draft-tokens", "2"]) == 2
+    assert "--acceptance-length" in capsys.readouterr().err
+
+
+def test_weights_that_do_not_fit_are_refused(capsys):
+    assert run(["estimate", "--model", "deepseek-ai/DeepSeek-V3", "--chip", "h200-sxm", "--tp", "2", "--isl", "1k", "--osl", "1k", "--rate", "1"]) == 2
+    assert "does not fit" in capsys.readouterr().err
+
+
+def test_a_table_in_and_a_table_out(tmp_path, rows):
+    out = tmp_path / "pred.csv"
+    assert run(["estimate", str(rows), "--out", str(out)]) == 0
+    found = pd.read_csv(out)
+    assert list(found.columns) == ["row", "ttft_ms", "tpot_ms", "output_tok_s_per_gpu", "basis", "warning"]
+    assert len(found) == 24
+    assert run(["estimate", str(rows), "--out", str(out)]) == 2  # no overwriting without --force
+
+
+def test_backtest_writes_a_page_and_its_numbers(tmp_path, rows, capsys):
+    page = tmp_path / "page.html"
+    assert run(["backtest", str(rows), "--report", str(page), "--json", "-"]) == 0
+    errors = _json(capsys)["errors"]
+    assert set(errors) == {"overall", "engine", "chip", "model", "requests in flight"}
+    assert errors["overall"][0]["coverage"] == 1.0
+    assert "<svg" in page.read_text() or "plotly" in page.read_text()
+
+
+def test_calibrate_writes_an_overlay_that_estimate_takes_as_engine(tmp_path, rows, capsys):
+    overlay = tmp_path / "mine.yaml"
+    assert run(["calibrate", str(rows), "-o", str(overlay), "--json", "-"]) == 0
+    found = _json(capsys)
+    assert set(found["errors_percent"]) == {"shipped", "calibrated", "leave_one_group_out"}
+    assert yaml.safe_load(overlay.read_text())["engine"] == "vllm"
+    assert run(["estimate", *ONE, "--engine", str(overlay), "--concurrency", "8", "--json", "-"]) == 0
+    assert _json(capsys)["server"]["engine"] == str(overlay)
