@@ -21,6 +21,7 @@ SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
 TERA = 1e12
 
+_DECIMAL_COMMA = re.compile(r"\s*[^\d]?\s*[-+]?\d+,(?:\d{1,2}|\d{4,})(?!\d|,)")
 _NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?\.?(?:inf|nan)(?![a-z]))\s*(.*?)\s*", re.IGNORECASE)
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
@@ -37,11 +38,15 @@ _BYTES_PER_S = {
     **_sizes("b/s", 1 / BITS_PER_BYTE),
     **_sizes("bps", 1 / BITS_PER_BYTE),
     **_sizes("bit/s", 1 / BITS_PER_BYTE),
+    **_sizes("Bit/s", 1 / BITS_PER_BYTE),
     **_sizes("Bps", 1.0),
+    "mbps": 1e6 / BITS_PER_BYTE,
+    "gbps": 1e9 / BITS_PER_BYTE,
+    "tbps": 1e12 / BITS_PER_BYTE,
 }
 _SECONDS = {
-    "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9,
-    "min": 60.0, "minute": 60.0, "minutes": 60.0, "h": SECONDS_PER_HOUR, "hour": SECONDS_PER_HOUR,
+    "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9,
+    "min": 60.0, "minute": 60.0, "minutes": 60.0, "h": SECONDS_PER_HOUR, "hr": SECONDS_PER_HOUR, "hour": SECONDS_PER_HOUR,
     "hours": SECONDS_PER_HOUR, "d": SECONDS_PER_DAY, "day": SECONDS_PER_DAY, "days": SECONDS_PER_DAY,
 }  # fmt: skip
 _PER_TIME = {"s": 1.0, "sec": 1.0, "second": 1.0, "min": 1 / 60, "minute": 1 / 60, "h": 1 / SECONDS_PER_HOUR,
@@ -50,6 +55,7 @@ _REQUESTS = ("req", "reqs", "request", "requests")
 _PER_S = {
     **{f"{request}/{time}": scale for request in _REQUESTS for time, scale in _PER_TIME.items()},
     **{f"{request} per {time}": scale for request in _REQUESTS for time, scale in _PER_TIME.items()},
+    **{f"/{time}": scale for time, scale in _PER_TIME.items()},
     "rps": 1.0, "RPS": 1.0, "qps": 1.0, "QPS": 1.0, "rpm": 1 / 60, "RPM": 1 / 60,
 }  # fmt: skip
 _TOKENS = {**_PREFIXES, **{f"{p}{t}": s for p, s in _PREFIXES.items() for t in (" tokens", " token", "tokens", "token", "tok", " tok")}}
@@ -92,6 +98,8 @@ class Quantity:
         example = self.examples[0]
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise UnitError(f"{shown(value)} is not a {self.name}", accepted, example)
+        if _DECIMAL_COMMA.match(str(value)):
+            raise UnitError(f"{shown(value)} has a decimal comma", "write a decimal point; a comma parts thousands only", example)
         match = _NUMBER.fullmatch(str(value))
         label, unit = "", ""
         if match is None and isinstance(value, str) and self.money:
@@ -119,6 +127,8 @@ class Quantity:
                     f"one scenario has one currency: convert the price, or write 'currency: {label}' at the top",
                 )
         factor = self._factor(unit)
+        if factor is None and not unit:
+            raise UnitError(f"{shown(value)} says no time or amount it is for", accepted, example)
         if factor is None:
             raise UnitError(f"{shown(value)}: {unit!r} is not a unit of a {self.name}", accepted, example)
         inverse = round(1 / factor)
@@ -126,7 +136,11 @@ class Quantity:
         return number / inverse if exact else number * factor
 
     def _factor(self, unit: str) -> float | None:
-        squeezed = re.sub(r"\s*/\s*", "/", unit)
+        squeezed = re.sub(r"\s*/\s*", "/", re.sub(r"(?:\s+|/)per\s+", "/", f" {unit}").strip())
+        squeezed = re.sub(r"/sec(ond)?$", "/s", squeezed)
+        if self.money:  # a price is of one chip, and of one million tokens
+            squeezed = re.sub(r"/(gpu|chip|accelerator)(?=[/-]|$)[-]?", "", squeezed, flags=re.IGNORECASE).replace("/1M", "/M")
+            squeezed = squeezed if squeezed.startswith("/") or squeezed in self.units else f"/{squeezed}"
         return next((self.units[u] for u in (squeezed, squeezed.replace(" ", "")) if u in self.units), None)
 
     def _suggested(self) -> list[str]:
@@ -135,10 +149,10 @@ class Quantity:
     def _split_currency(self, label: str, unit: str, value: object, accepted: str, example: str) -> tuple[str, str]:
         if label:
             return label, unit if unit in self.units else f"/{unit.lstrip('/')}" if unit else ""
-        match = re.fullmatch(r"([A-Z]{3}|[$€¥£])\s*(.*)", unit)
+        match = re.fullmatch(r"([A-Z]{3}|[a-z]{3}(?![a-z])|[$€¥£])\s*(.*)", unit)
         if match is None:
             raise UnitError(f"{shown(value)} names no currency", accepted, example)
-        return _CURRENCY_SIGNS.get(match[1], match[1]), match[2]
+        return _CURRENCY_SIGNS.get(match[1], match[1].upper()), match[2]
 
     def show(self, value: float, currency: str = "USD") -> str:
         """``value`` with its base unit, exact (reads back to the same float)."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError
@@ -12,6 +14,16 @@ class Section(BaseModel):
     """Base of all scenario models: immutable, unknown keys are errors, no NaN or infinity in plain numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_strip_whitespace=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_not_one(cls, value: Any) -> Any:
+        """A truth value where a number is meant goes on as text, which no number is read from (pydantic takes true for 1)."""
+        if not isinstance(value, dict):
+            return value
+        fields = cls.model_fields
+        wrong = {k: str(v).lower() for k, v in value.items() if isinstance(v, bool) and k in fields and _is_number(fields[k].annotation)}
+        return {**value, **wrong} if wrong else value
 
 
 class ShortForm(Section):
@@ -34,6 +46,23 @@ class ShortForm(Section):
             definition.clear()
             definition.update({"anyOf": [{"type": ["number", "string"]}, mapping]})
         return reference
+
+
+def _is_number(annotation: Any) -> bool:
+    """Whether a field takes a number and neither text nor truth values."""
+    kinds = set(_alternatives(annotation))
+    return bool(kinds & {int, float}) and not kinds & {bool, str}
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    """The members of a union, at any depth, without their annotations."""
+    if get_origin(annotation) is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _alternatives(member)
+    else:
+        yield annotation
 
 
 def teach(found: str, accepted: str, example: str = "") -> PydanticCustomError:

@@ -169,6 +169,8 @@ class _Builder:
             mark = error.problem_mark or error.context_mark
             place = self._line(mark) if mark else self.label
             found = error.problem or error.context or "not YAML"
+            if mark and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1])[: mark.column + 1]:
+                found = "a tab: YAML is indented with spaces"
             raise InputError(
                 [*self.problems, Problem(place, f"is not valid YAML ({found})", "mend the syntax at or just before this line")]
             ) from None

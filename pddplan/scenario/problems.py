@@ -79,7 +79,7 @@ def _told(error: ErrorDetails, path: KeyPath, data: Any) -> tuple[str, str, str]
         shown_value = shown(raw if not isinstance(raw, dict | list) else value)
         hint = (
             f"; write {float(value):g} % if that is a percentage"
-            if kind == "less_than_equal" and context.get("le") == 1 and isinstance(value, float) and value <= 100
+            if kind == "less_than_equal" and context.get("le") == 1 and isinstance(value, float) and value <= 100 and "%" not in str(raw)
             else ""
         )
         return shown_value, f"must be {word} {context[name]:g}{hint}", f"{value / 100:g}" if hint and isinstance(value, float) else ""

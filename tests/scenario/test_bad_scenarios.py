@@ -170,3 +170,14 @@ def test_counts_must_fit_the_sites_and_links(small: str, scenario_file: Write, e
     (problem,) = problems_of(scenario_file(small + extra + "\n"))
     assert problem.place.endswith(path)
     assert found in problem.found
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_a_truth_value_is_no_number(small: str, scenario_file: Write, value: str) -> None:
+    file = scenario_file(small + f"search: {{configurations_per_role: {value}}}\n")
+    assert any("must be a whole number" in problem.accepted for problem in problems_of(file))
+
+
+def test_a_tab_is_told_as_a_tab(small: str, scenario_file: Write) -> None:
+    (problem,) = problems_of(scenario_file(small.replace("sites:", "sites:\n\tA:", 1)))
+    assert "a tab: YAML is indented with spaces" in problem.found

@@ -107,3 +107,36 @@ def test_the_examples_of_every_message_work(quantity: Quantity) -> None:
 def test_currency_is_a_label_of_the_scenario() -> None:
     assert units.PRICE_PER_HOUR.parse("14 CNY/h", "CNY") == 14
     assert units.PRICE_PER_HOUR.show(14.0, "CNY") == "14.0 CNY/h"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text", "value"),
+    [
+        (units.RATE, "600/min", 10.0),
+        (units.RATE, "60 requests per minute", 1.0),
+        (units.PRICE_PER_HOUR, "2 USD/GPU/h", 2.0),
+        (units.PRICE_PER_HOUR, "2 USD/GPU-hour", 2.0),
+        (units.PRICE_PER_HOUR, "$2 per GPU per hour", 2.0),
+        (units.PRICE_PER_HOUR, "2 usd/h", 2.0),
+        (units.TOKEN_PRICE, "$0.55/1M tokens", 0.55),
+        (units.BANDWIDTH, "400 GBit/s", 50e9),
+        (units.BANDWIDTH, "400 gbps", 50e9),
+        (units.BANDWIDTH, "400 Gb/sec", 50e9),
+        (units.BANDWIDTH, "400 GB per second", 400e9),
+        (units.DURATION, "200 msec", 0.2),
+        (units.BYTES, "1,500 MB", 1.5e9),
+    ],
+)
+def test_other_spellings_that_leave_no_doubt(quantity: Quantity, text: str, value: float) -> None:
+    assert quantity.parse(text) == value
+
+
+@pytest.mark.parametrize(("quantity", "text"), [(units.BYTES, "1,5 GB"), (units.FRACTION, "0,5"), (units.PRICE_PER_HOUR, "$2,50/h")])
+def test_a_decimal_comma_is_never_read_as_thousands(quantity: Quantity, text: str) -> None:
+    with pytest.raises(UnitError, match="decimal comma"):
+        quantity.parse(text)
+
+
+def test_a_price_without_its_time_says_so() -> None:
+    with pytest.raises(UnitError, match="no time or amount"):
+        units.PRICE_PER_HOUR.parse("$2")
