@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from pddplan.optimize.candidates import Candidate, Candidates
 from pddplan.optimize.routes import Need, Route
-from pddplan.pdd.capacity import RoleDemand, demand_shares
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.decode_pool import decode_state
+from pddplan.pdd.demand import RoleDemand, demand_shares
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.flows import transfer_of
 from pddplan.pdd.laws import GRID

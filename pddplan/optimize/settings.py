@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pddplan.optimize.routes import Route
-from pddplan.pdd.capacity import demand_shares
 from pddplan.pdd.context import Deployment, PlanContext
+from pddplan.pdd.demand import demand_shares
 from pddplan.pdd.line import Line
 from pddplan.pdd.plan import LinkPlan, Settings
 

@@ -59,12 +59,6 @@ def law_of(cdf: FloatArray) -> Law:
     return Law(GRID.seconds[keep], cdf[keep])
 
 
-def mixture(parts: Sequence[Part]) -> FloatArray:
-    """Law of all atoms of ``parts``, normalised by their mass, on GRID; NEVER when there is no mass."""
-    total = sum(part.mass for part in parts)
-    return sum((part.cdf() for part in parts), np.zeros(GRID.points)) / total if total > 0.0 else NEVER
-
-
 def repeated(cdf: FloatArray, times: int) -> FloatArray:
     """Law of the sum of ``times`` independent copies, by repeated doubling. Raises ValueError for times below 1."""
     if times < 1:
