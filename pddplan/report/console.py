@@ -10,7 +10,7 @@ from pddplan.optimize.result import Binding, PlanResult, Rejection
 from pddplan.pdd.plan import Evaluation, Metrics, PoolResult
 from pddplan.report.json import relative
 from pddplan.report.money import money_lines
-from pddplan.report.numbers import duration, percent, significant
+from pddplan.report.numbers import duration, missed, percent, significant
 from pddplan.scenario.schema import Scenario
 from pddplan.units import GBPS_BYTES_PER_S
 
@@ -30,7 +30,8 @@ def show_plan(console: Console, result: PlanResult, scenario: Scenario) -> None:
     if not evaluation.stable:
         _say(console, "This plan is unstable: at least one pool or line is asked for more than it can do.", "bold red")
     for violation in evaluation.violations:
-        _say(console, f"misses {violation.constraint}: {significant(violation.value)} against {significant(violation.limit)}", "red")
+        value, limit = missed(violation)
+        _say(console, f"misses {violation.constraint}: {value} against {limit}", "red")
     console.print(_pools(evaluation, money))
     for line in _lines(evaluation, money):
         _say(console, line)
@@ -42,7 +43,10 @@ def show_plan(console: Console, result: PlanResult, scenario: Scenario) -> None:
     if result.pd_ratio is not None:
         _say(console, f"\nP:D  {result.pd_ratio.advice}")
     if result.money is not None:
-        _say(console, "\nMoney  " + "\n".join(money_lines(result.money)))
+        lines = list(money_lines(result.money))
+        if not evaluation.stable:  # what a token costs divides by tokens that are not served
+            lines = [*lines[:2], "  cost per token and per request: unknown, the plan does not carry the demand"]
+        _say(console, "\nMoney  " + "\n".join(lines))
     if result.baselines:
         console.print(_baselines(result, money))
     for warning in dict.fromkeys((*result.warnings, *evaluation.warnings)):

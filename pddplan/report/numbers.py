@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from pddplan.pdd.plan import Violation
+
 NOT_KNOWN = "–"
 
 
@@ -32,6 +34,13 @@ def percent(fraction: float, digits: int = 3) -> str:
 def signed_percent(fraction: float, digits: int = 3) -> str:
     text = percent(fraction, digits)
     return text if fraction < 0 else f"+{text}"
+
+
+def missed(violation: Violation) -> tuple[str, str]:
+    """Value and limit of a missed limit in its own unit: times of an SLA, shares for attainment, load and utilisation."""
+    timed = ".sla." in violation.constraint and not violation.constraint.endswith("attainment")
+    form = duration if timed else percent
+    return form(abs(violation.value)), form(abs(violation.limit))
 
 
 def duration(seconds: float, digits: int = 3) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from pddplan.optimize.result import PlanResult
 from pddplan.pdd.plan import FloatArray, Law
 from pddplan.report.document import Block, Cell, Column, Figure, Paragraph, Section, Table
-from pddplan.report.numbers import duration, percent
+from pddplan.report.numbers import duration, missed, percent
 from pddplan.report.sections.charts import layout, limit_line, line
 
 Translate = Callable[..., str]
@@ -22,7 +22,7 @@ def section(result: PlanResult, limits: Sequence[tuple[str, str, float]], t: Tra
     evaluation = result.evaluation
     blocks: list[Block] = [Paragraph(t("sla.attainment", p_good=percent(evaluation.metrics.p_good)), "lead")]
     blocks += [
-        Paragraph(t("sla.violation", constraint=v.constraint, value=duration(v.value), limit=duration(v.limit)), "warning")
+        Paragraph(t("sla.violation", constraint=v.constraint, value=missed(v)[0], limit=missed(v)[1]), "warning")
         for v in evaluation.violations
     ]
     ttft = {t("sla.all"): evaluation.laws["ttft"]} | {p.name: p.ttft for p in evaluation.pipelines if p.share > 0}
