@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pddplan.optimize.result import PlanResult
     from pddplan.pdd.context import PlanContext
+    from pddplan.pdd.plan import Decision
     from pddplan.scenario.schema import Scenario
 
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, a plan JSON, or a shipped name.")]
@@ -51,6 +52,18 @@ def planned(source: str, overrides: Iterable[str] | None = None, price_source: s
     scenario = read_scenario(source, overrides, price_source)
     result = api.evaluate(scenario) if scenario.plan is not None else api.optimize(scenario)
     return PlanContext.from_scenario(scenario), result
+
+
+def planned_decision(scenario: Scenario) -> tuple[PlanContext, Decision]:
+    """Context of a scenario and its decision: its fixed plan, or the best plan found (no baselines, no explanations)."""
+    from pddplan.pdd.context import PlanContext
+    from pddplan.pdd.fixed_plan import fixed_decision
+    from pddplan.pipeline import plan
+
+    context = PlanContext.from_scenario(scenario)
+    if scenario.plan is not None:
+        return context, fixed_decision(context)
+    return context, plan(scenario, explain=False).evaluation.decision
 
 
 def _quoted(key: str) -> str:

@@ -14,13 +14,13 @@ from pddplan.cli.common import (
     SetOption,
     console,
     note,
+    planned_decision,
     read_scenario,
     write_json,
 )
 
 if TYPE_CHECKING:
-    from pddplan.pdd.context import PlanContext
-    from pddplan.pdd.plan import Decision
+    pass
 
 app = typer.Typer()
 ReportOption = Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
@@ -48,7 +48,7 @@ def bathtub(
     from pddplan.studies.bathtub import bathtub as study_bathtub
 
     read = read_scenario(scenario, set_, price_source)
-    context, decision = _planned(read)
+    context, decision = planned_decision(read)
     prices = token_prices(context, deployment, price_ratio)
     study = study_bathtub(context, decision, deployment=deployment, prices=prices)
     if json_ is not None:
@@ -64,20 +64,6 @@ def bathtub(
     out = console()
     for text in bathtub_lines(study):
         out.print(text, markup=False, soft_wrap=True)
-
-
-def _planned(scenario: object) -> tuple[PlanContext, Decision]:
-    """Context and decision of the scenario's fixed plan, or of the best plan."""
-    from pddplan import api
-    from pddplan.pdd.context import PlanContext
-    from pddplan.pdd.fixed_plan import fixed_decision
-    from pddplan.scenario.schema import Scenario
-
-    assert isinstance(scenario, Scenario)
-    context = PlanContext.from_scenario(scenario)
-    if scenario.plan is not None:
-        return context, fixed_decision(context)
-    return context, api.optimize(scenario).evaluation.decision
 
 
 @app.command()

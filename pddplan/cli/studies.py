@@ -14,15 +14,13 @@ from pddplan.cli.common import (
     SetOption,
     console,
     note,
+    planned_decision,
     read_scenario,
     write_json,
 )
 
 if TYPE_CHECKING:
-    from pddplan.pdd.context import PlanContext
-    from pddplan.pdd.plan import Decision
     from pddplan.report.document import Document, Table
-    from pddplan.scenario.schema import Scenario
 
 app = typer.Typer()
 ReportOption = Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
@@ -55,7 +53,7 @@ def bandwidth(
     sizes = [int(number) for number in _numbers("--machines", machines, 1.0, 1e7)]
     hits = _numbers("--hit-rates", hit_rates, 0.0, 1.0)
     read = read_scenario(scenario, set_, price_source)
-    context, decision = _planned(read)
+    context, decision = planned_decision(read)
     study = study_bandwidth(context, decision, deployment=deployment, machines=sizes, hit_rates=hits, machine_gpus=machine_gpus)
     if json_ is not None:
         write_json(bandwidth_document(study), json_, force)
@@ -85,7 +83,7 @@ def stability(
     from pddplan.studies.stability import stability_study
 
     read = read_scenario(scenario, set_, price_source)
-    study = stability_study(*_planned(read), turns=turns)
+    study = stability_study(*planned_decision(read), turns=turns)
     if json_ is not None:
         write_json(stability_document(study), json_, force)
     if report is not None:
@@ -194,18 +192,6 @@ def _numbers(option: str, text: str, low: float, high: float) -> list[float]:
             )
         values.append(value)
     return values
-
-
-def _planned(scenario: Scenario) -> tuple[PlanContext, Decision]:
-    """Context and decision of the scenario's fixed plan, or of the best plan."""
-    from pddplan import api
-    from pddplan.pdd.context import PlanContext
-    from pddplan.pdd.fixed_plan import fixed_decision
-
-    context = PlanContext.from_scenario(scenario)
-    if scenario.plan is not None:
-        return context, fixed_decision(context)
-    return context, api.optimize(scenario).evaluation.decision
 
 
 def _write_page(page: Document, target: str, force: bool) -> None:
