@@ -27,7 +27,7 @@ from pddplan.queueing.ggc import Dispatch
 from pddplan.roofline.speculation import Speculation
 from pddplan.scenario.schema import ChipStock, Fabric, Model, Policy, Scenario, Singular
 from pddplan.scenario.sla import Sla
-from pddplan.stages.profiled import profiled_stage
+from pddplan.stages.profiled import ProfiledStage, profiled_stage
 from pddplan.stages.protocol import AggregatedStage, KvTransfer
 from pddplan.stages.roofline import RooflineInstance, roofline_instance
 from pddplan.workload.from_scenario import request_mix
@@ -235,15 +235,16 @@ class PlanContext:
         settings = settings or self.settings(configuration.deployment)
         key = (configuration, settings.prefill_chunk_tokens, settings.tail_packing)
         if key not in self._passes:
+            stage = self.instance(configuration, settings)
             mix, rows = self.deployments[configuration.deployment].mix, self.prefill_rows(configuration, settings)
             self._passes[key] = passes_of(
-                self.instance(configuration, settings),
+                stage,
                 mix,
                 rows.latency_s,
                 rows.occupancy_s,
                 float(settings.prefill_chunk_tokens),
                 configuration.parallel.dp * configuration.parallel.pp,
-                settings.tail_packing,
+                settings.tail_packing and not isinstance(stage, ProfiledStage),  # a profile was measured one request at a time
             )
         return self._passes[key]
 

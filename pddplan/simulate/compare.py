@@ -137,9 +137,10 @@ def _warnings(context: PlanContext, evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def _warm(per_run: int, rate: float, evaluation: Evaluation) -> int:
-    """Requests to skip: a share of the run, and at least three times the time a request stays."""
+    """Requests to skip: a share of the run, three times the time a request stays, and what the fullest queue remembers, if more."""
     stay = evaluation.metrics.e2e_p50_s
-    settle = 3.0 * rate * stay if math.isfinite(stay) else 0.0
+    load = max((p.utilisation for p in evaluation.pools if p.utilisation < 1.0), default=0.0)
+    settle = max(3.0 * rate * stay if math.isfinite(stay) else 0.0, 10.0 / (1.0 - load) ** 2)
     return int(min(max(WARM_SHARE * per_run, settle), per_run))
 
 

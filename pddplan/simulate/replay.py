@@ -178,7 +178,7 @@ class _Service:
         parallel = self.replay.decision.pools[pool].configuration.parallel
         cached = self.input - self.arrivals.uncached_tokens
         ranks = parallel.dp * parallel.pp
-        packs = self.settings.tail_packing
+        packs = self.settings.tail_packing and not isinstance(self._stage(pool), ProfiledStage)  # measured one request at a time
         return PrefillTimes.of(
             self._stage(pool), self.arrivals.uncached_tokens, cached, float(self.settings.prefill_chunk_tokens), ranks, packs
         )

@@ -117,7 +117,6 @@ class PrefillTimes:
         handling = _handling_s(stage, float(np.mean(uncached)), float(np.mean(cached)))
         alone = np.maximum(np.asarray(stage.prefill_s(uncached, cached), dtype=float) - handling, 1e-9)
         shared = np.minimum(np.asarray(stage.prefill_occupancy_s(uncached, cached), dtype=float), alone)
-        packs = packs and bool(np.any(shared < alone * (1.0 - 1e-9)))  # who gains nothing runs one after the other
         sizes = _spread(1.0, min(chunk_tokens, float(uncached.max())), TOKEN_POINTS)
         passes = np.asarray(stage.prefill_s(sizes, np.full(sizes.size, float(np.mean(cached)))), dtype=float) - handling
         passes = np.maximum(passes, 1e-9)
