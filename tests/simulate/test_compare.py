@@ -49,7 +49,7 @@ def test_two_rooms_with_a_relay_agree(two_rooms: PlanMaker) -> None:
 
 @pytest.mark.slow
 def test_prefill_at_95_per_cent_agrees(two_rooms: PlanMaker) -> None:
-    found = compare(*two_rooms(16, 2, 24, 1, "workload.rate=11.8 req/s"), requests=60_000)
+    found = compare(*two_rooms(24, 2, 24, 1, "workload.rate=11.4 req/s", "workload.classes.agent.hit_rate=90 %"), requests=30_000)
     assert found.evaluation.pools[0].utilisation == pytest.approx(0.95, abs=0.01)
     assert_agrees(found)
 
