@@ -42,6 +42,7 @@ MOE_PREFERENCE = (
 # Fits whose floor shows a wrong kernel path or whose rows do not fit at all.
 REJECTED_GEMM = {("vllm", "fp8_block")}
 MAX_USABLE_MDAPE = 40.0
+MIN_MOE_MEMORY_SHARE = 0.3  # a grouped GEMM that streams slower than this ran on a fallback path that servers do not take
 
 
 def _rank(kernel: str, preference: tuple[str, ...]) -> int:
@@ -98,7 +99,7 @@ def _mla(chip: str, engine: str, phase: str) -> dict[str, list[float]]:
 
 
 def _moe(chip: str, engine: str) -> dict[str, list[float | str]]:
-    rows = _read("fit_moe").query("chip == @chip and be == @engine")
+    rows = _read("fit_moe").query("chip == @chip and be == @engine and e_m >= @MIN_MOE_MEMORY_SHARE")
     out: dict[str, list[float | str]] = {}
     for dtype, group in rows.groupby("dtype"):
         r = min(group.itertuples(), key=lambda row: _rank(row.kernel, MOE_PREFERENCE))

@@ -17,8 +17,8 @@ HIDDEN_STATE_BYTES = 2.0
 DISPATCH_BYTES = 1.0  # fp8 activations to the experts, bf16 back
 COMBINE_BYTES = 2.0
 HOP_ALPHA_S = 10e-6
-REDUNDANCY_GAIN = 32.0
-"""Imbalance left with r redundant copies of E experts: 1 / (1 + 32 r / E), a fifth at DeepSeek's 32 of 256 (assumed)."""
+REDUNDANCY_GAIN = 16.0
+"""Imbalance left with r redundant copies of E experts: 1 / (1 + 16 r / E), a third at DeepSeek's 32 of 256 (assumed)."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from pddplan.hardware.types import Chip
 from pddplan.roofline.overlay import Overlay
 
 ENGINES = ("vllm", "sglang", "trtllm", "generic")
+SYNONYMS = {"tensorrtllm": "trtllm", "tensorrt": "trtllm", "trt": "trtllm"}
 GENERATIONS = ("hopper", "blackwell")
 LAWS = ("fixed", "random")
 _BLACKWELL = ("b200_sxm", "b300_sxm", "gb200", "gb300", "rtx_pro_6000_server")
@@ -29,7 +30,8 @@ def overlay_path(engine: str) -> Path:
     """File of a shipped engine or of a calibration overlay (a path that ends in .yaml)."""
     if engine.lower().endswith((".yaml", ".yml")):
         return Path(engine)
-    return data_root() / "hardware_profiles" / "engines" / f"{engine}.yaml"
+    plain = engine.strip().lower().replace("-", "").replace("_", "")
+    return data_root() / "hardware_profiles" / "engines" / f"{SYNONYMS.get(plain, plain)}.yaml"
 
 
 @lru_cache(maxsize=32)

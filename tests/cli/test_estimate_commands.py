@@ -63,7 +63,26 @@ def test_speculation_needs_a_measured_acceptance_length(capsys):
 
 
 def test_weights_that_do_not_fit_are_refused(capsys):
-    assert run(["estimate", "--model", "deepseek-ai/DeepSeek-V3", "--chip", "h200-sxm", "--tp", "2", "--isl", "1k", "--osl", "1k", "--rate", "1"]) == 2
+    assert (
+        run(
+            [
+                "estimate",
+                "--model",
+                "deepseek-ai/DeepSeek-V3",
+                "--chip",
+                "h200-sxm",
+                "--tp",
+                "2",
+                "--isl",
+                "1k",
+                "--osl",
+                "1k",
+                "--rate",
+                "1",
+            ]
+        )
+        == 2
+    )
     assert "does not fit" in capsys.readouterr().err
 
 
