@@ -91,7 +91,7 @@ def add(
     from pddplan.errors import InputError, Problem
     from pddplan.hardware import load_chip
     from pddplan.hardware.catalog import is_path
-    from pddplan.hardware.new_chip import ChipSheet, chip_file_text
+    from pddplan.hardware.new_chip import ChipSheet, chip_file_text, doubts
     from pddplan.report.files import write_atomically
 
     if not is_path(file):
@@ -99,6 +99,8 @@ def add(
     sheet = ChipSheet(name, bf16, fp8, hbm, hbm_bandwidth, scaleup, domain, nic, tdp, price, vendor, kind, source, date)  # type: ignore[arg-type]
     write_atomically(file, chip_file_text(sheet), force)
     chip = load_chip(file)
+    for doubt in doubts(sheet):
+        note(f"warning: {doubt}")
     note(f"wrote {file}; kernel efficiencies are borrowed from {chip.efficiency_of} (assumed). In a scenario: chip: {file}")
 
 

@@ -22,6 +22,10 @@ from pddplan.units import (
 )
 
 _RATES = {"TFLOPS": 1e12, "TFLOP/s": 1e12, "TF": 1e12, "PFLOPS": 1e15, "PFLOP/s": 1e15, "PF": 1e15, "GFLOPS": 1e9}
+_RATES |= {"tflops": 1e12, "TFlops": 1e12, "Tflops": 1e12, "pflops": 1e15, "PFlops": 1e15}
+HBM_RANGE = (0.05e12, 50e12)
+NIC_RANGE = (1e9 / 8, 1.6e12 / 8)
+SCALEUP_MOST = 5e12
 COMPUTE = Quantity("compute rate", "FLOP/s", _RATES, ("989 TFLOPS", "2.25 PFLOP/s"))
 
 
@@ -90,6 +94,24 @@ def chip_file_text(sheet: ChipSheet) -> str:
     if problems:
         raise InputError(problems)
     return "".join(_lines(content))
+
+
+def doubts(sheet: ChipSheet) -> tuple[str, ...]:
+    """What a data sheet that reads well may still have wrong: sparse peaks, bits for bytes. Each with the value as read."""
+    found = []
+    bf16 = COMPUTE.parse(sheet.bf16)
+    fp8 = None if sheet.fp8.strip().lower() == "none" else COMPUTE.parse(sheet.fp8)
+    if fp8 is not None and fp8 < bf16:
+        found.append(f"fp8 {fp8 / TERA:g} TFLOP/s is below bf16 {bf16 / TERA:g}: is one of them the peak with sparsity?")
+    hbm, scaleup, nic = (BANDWIDTH.parse(text) for text in (sheet.hbm_bandwidth, sheet.scaleup, sheet.nic))
+    if not HBM_RANGE[0] <= hbm <= HBM_RANGE[1]:
+        pace = "slow" if hbm < HBM_RANGE[0] else "fast"
+        found.append(f"hbm-bandwidth is read as {hbm / GB:,.10g} GB/s: no accelerator's memory is that {pace}")
+    if scaleup > SCALEUP_MOST or scaleup > hbm:
+        found.append(f"scaleup is read as {scaleup / GB:,.10g} GB/s per GPU and direction: faster than any published link or than its memory")
+    if not NIC_RANGE[0] <= nic <= NIC_RANGE[1] or nic > scaleup * 2:
+        found.append(f"nic is read as {nic / GBPS_BYTES_PER_S:,.10g} Gbit/s: a NIC's rate is in bits ('400 Gbps'), not bytes")
+    return tuple(found)
 
 
 def _lines(content: Mapping[str, object], indent: str = "") -> list[str]:

@@ -28,6 +28,7 @@ from pddplan.model.quantization import (
 from pddplan.model.reading import Keys
 from pddplan.model.spec import WEIGHT_GROUPS, Gemm, Layer, ModelSpec, WeightGroup
 from pddplan.model.vision import vision_params
+from pddplan.units import shown
 
 KV_FORMATS_V4 = ("fp8_ds_mla", "nominal", "mxfp4_keys", "bf16", "fp8")
 KV_FORMATS_DSA = ("bf16", "fp8_ds_mla", "mxfp4_keys", "fp8", "int4", "fp32")
@@ -39,10 +40,10 @@ LOADED_ACTIVATION = ("hidden_act", "hidden_activation", "activation_function", "
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, read as UTF-8. Raises InputError when it is not there or not JSON."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(Problem(str(path), error.strerror or str(error), "a readable config.json")) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(Problem(str(path), f"not JSON ({error})", "a Hugging Face config.json")) from error
     if not isinstance(found, dict):
         raise InputError(Problem(str(path), "not a JSON object", "a Hugging Face config.json"))
@@ -73,6 +74,8 @@ def parse_config(
         keys.finish()
     scheme = read_scheme(keys, quantization)
     tied = keys.root.get("tie_word_embeddings", keys.text.get("tie_word_embeddings", traits.tied))
+    if not isinstance(tied, bool | None):
+        keys.invalid("tie_word_embeddings", shown(tied), "true or false")
     keys.used.add("tie_word_embeddings")
     positions = keys.integer(*POSITIONS, default=None)
     mtp_layers, mtp_extra = _mtp(keys, traits, geometry, layers)

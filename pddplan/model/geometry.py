@@ -43,7 +43,7 @@ def read_geometry(keys: Keys, layers: int) -> Geometry:
     qk_head_dim = keys.integer(*HEAD_DIM)
     mla = keys.get("kv_lora_rank") is not None
     if qk_head_dim is None:
-        if hidden % heads and not mla:
+        if hidden % heads and not mla and not keys.problems:
             keys.invalid(HEADS[0], heads, f"a divisor of hidden_size {hidden}, or a head_dim", f"{HEAD_DIM[0]}: 128")
         qk_head_dim = max(1, hidden // heads)
         keys.origin["head_dim"] = "hidden_size / num_attention_heads"

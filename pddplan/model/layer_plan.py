@@ -223,10 +223,11 @@ def _window_kinds(keys: Keys, traits: Traits, count: int) -> list[str]:
     if size is None or asked is False or (traits.sliding_default == "none" and not asked):
         return ["full"] * count
     pattern = keys.get("sliding_window_pattern")
-    if isinstance(pattern, str):
+    if isinstance(pattern, str) and pattern:
         return ["window" if pattern[layer % len(pattern)] == "L" else "full" for layer in range(count)]
     if pattern is not None:
-        return ["full" if (layer + 1) % int(pattern) == 0 else "window" for layer in range(count)]
+        every = keys.integer("sliding_window_pattern") or 1
+        return ["full" if (layer + 1) % every == 0 else "window" for layer in range(count)]
     rotary = keys.per_layer("no_rope_layers", count)
     if rotary is not None:
         return ["window" if turned else "full" for turned in rotary]

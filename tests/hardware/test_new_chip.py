@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pddplan.errors import InputError
 from pddplan.hardware import load_chip
 from pddplan.hardware.balance import attainable_flops, relative_balance, ridge_flop_per_byte
-from pddplan.hardware.new_chip import ChipSheet, chip_file_text
+from pddplan.hardware.new_chip import ChipSheet, chip_file_text, doubts
 
 SHEET = ChipSheet("昇 Chip: 1", "989 TFLOPS", "none", "80 GiB", "3.35 TB/s", "450 GB/s", 8, "400 Gbps", "700 W", "2.5 USD/h")
 
@@ -58,3 +58,22 @@ def test_h20_is_lopsided_against_h100() -> None:
     assert balance["compute"] == pytest.approx(148 / 989)
     assert balance["memory bandwidth"] == pytest.approx(4000 / 3350)
     assert relative_balance(load_chip("h100"), load_chip("h100")) == dict.fromkeys(balance, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"bf16": "1979 tflops", "fp8": "989 TFLOPS"}, "sparsity"),
+        ({"hbm_bandwidth": "400 PB/s"}, "400,000,000 GB/s"),
+        ({"hbm_bandwidth": "33 Gbps"}, "4.125 GB/s"),
+        ({"nic": "400 GB/s"}, "3,200 Gbit/s"),
+        ({"scaleup": "9000 GB/s"}, "9,000 GB/s"),
+    ],
+)
+def test_values_that_read_well_but_look_wrong_are_doubted(change: dict[str, str], said: str) -> None:
+    assert any(said in doubt for doubt in doubts(replace(SHEET, **change)))  # type: ignore[arg-type]
+
+
+def test_a_plausible_sheet_raises_no_doubt() -> None:
+    assert doubts(SHEET) == ()
+    assert doubts(replace(SHEET, scaleup="32 GB/s", hbm_bandwidth="864 GB/s")) == ()  # a PCIe board

@@ -78,6 +78,9 @@ def test_an_unknown_architecture_is_a_flagged_estimate():
         ({"num_experts": 8, "num_experts_per_tok": 9}, "num_experts_per_tok"),
         ({"quantization_config": {"quant_method": "hqq-next"}}, "quantization_config"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder"),
+        ({"sliding_window": 64, "sliding_window_pattern": 0}, "sliding_window_pattern"),
+        ({"sliding_window": 64, "sliding_window_pattern": ""}, "sliding_window_pattern"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings"),
     ],
 )
 def test_wrong_values_are_errors_that_name_the_key(extra, place):
@@ -115,7 +118,7 @@ def test_a_folder_a_file_and_a_hub_file_name_are_all_read(tmp_path):
     assert load_model(tmp_path / "config.json").name == tmp_path.name
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", ""])
+@pytest.mark.parametrize("text", ["{", "[1]", "", "[" * 100_000])
 def test_a_broken_file_is_one_line(tmp_path, text):
     path = tmp_path / "config.json"
     path.write_text(text)
@@ -196,3 +199,8 @@ def test_dated_and_tuned_releases_of_the_same_sizes_resolve(name, shipped):
 def test_a_release_of_other_weights_does_not_pass_for_its_base():
     with pytest.raises(InputError, match="Kimi-K2"):
         load_model("Kimi-K2-Thinking")  # INT4 as published, the instruction tune FP8
+
+
+def test_a_byte_order_mark_is_read_over(tmp_path):
+    (tmp_path / "config.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(PLAIN).encode())
+    assert load_model(tmp_path).hidden_size == 512
