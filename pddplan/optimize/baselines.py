@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pddplan.optimize.candidates import Candidates, enumerate_candidates
+from pddplan.optimize.infeasible import shortfall
 from pddplan.optimize.judge import Judge
 from pddplan.optimize.result import Baseline, BaselineName
 from pddplan.optimize.routes import Route, routes_of
-from pddplan.optimize.search import Effort, Outcome, Search
+from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision
 from pddplan.scenario.schema import ChipStock, Scenario
@@ -23,12 +24,11 @@ class Alternative:
     candidates: Candidates
     routes: tuple[Route, ...]
 
-    def search(self, effort: Effort) -> Outcome | None:
-        """Outcome of the search; None when some deployment has no route at all."""
-        wanted = {name for name, d in self.context.deployments.items() if d.mix.rate_per_s > 0}
-        if not wanted <= {route.deployment for route in self.routes}:
-            return None
-        return Search(self.context, self.candidates, self.routes, Judge(self.context), effort).run()
+    def search(self, effort: Effort) -> Search:
+        """The search, run."""
+        search = Search(self.context, self.candidates, self.routes, Judge(self.context), effort)
+        search.run()
+        return search
 
 
 def baselines(context: PlanContext, candidates: Candidates, plan: Decision | None, effort: Effort) -> tuple[Baseline, ...]:
@@ -92,18 +92,11 @@ def _one_chip(context: PlanContext, candidates: Candidates) -> list[Alternative]
 
 def _solve(name: BaselineName, alternatives: list[Alternative], effort: Effort, missing: str) -> Baseline:
     """The best of the alternatives' plans, or why there is none."""
-    outcomes = [outcome for outcome in (alternative.search(effort) for alternative in alternatives) if outcome is not None]
-    planned = [outcome for outcome in outcomes if outcome.best is not None]
+    searches = [alternative.search(effort) for alternative in alternatives]
+    planned = [(search.outcome.best, search) for search in searches if search.outcome.best is not None]
     if not planned:
-        nearest = next((o.nearest for o in outcomes if o.nearest is not None and o.nearest.violations), None)
-        reason = missing if nearest is None else _missed(nearest.violations[0].constraint, nearest.violations[0])
-        return Baseline(name, "infeasible", None, reason)
-    best = max(planned, key=lambda outcome: outcome.best.value if outcome.best else float("-inf"))
-    assert best.best is not None
-    goal = alternatives[0].context.scenario.objective
-    return Baseline(name, "optimal" if best.gap(goal) <= effort.gap else "feasible", best.best.evaluation)
-
-
-def _missed(name: str, violation: object) -> str:
-    value, limit = abs(getattr(violation, "value", 0.0)), abs(getattr(violation, "limit", 0.0))
-    return f"{name}: {value:.3g} against {limit:.3g}"
+        reasons = [reason for search in searches if search.servable and (reason := shortfall(search))]
+        return Baseline(name, "infeasible", None, reasons[0] if reasons else missing)
+    best, search = max(planned, key=lambda item: item[0].value)
+    within = search.outcome.gap(search.goal) <= effort.gap
+    return Baseline(name, "optimal" if within else "feasible", best.evaluation)

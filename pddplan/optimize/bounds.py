@@ -114,6 +114,15 @@ class StageBounds:
             return math.inf
         return self._decode_rate(candidate, deployment, demand.md_context_tokens, demand.md_tokens / demand.md_rate, need)
 
+    def idle_s(self, candidate: Candidate, need: Need) -> float:
+        """How slow an idle instance is: mean seconds of a lone prefill, or of a token at batch 1."""
+        deployment = self.context.deployments[candidate.configuration.deployment]
+        if candidate.role == "P":
+            weight = deployment.mix.weight * self.rows(need, deployment)
+            return float(weight @ self.context.prefill_rows(candidate.configuration, self.settings).latency_s)
+        table = self._table(candidate, deployment, self._straight(deployment).md_context_tokens)
+        return math.inf if table is None else float(table[0][0]) / table[1]
+
     def carries(self, candidate: Candidate, need: Need, serving: int, rate_per_s: float) -> bool:
         """Whether ``serving`` instances could carry ``rate_per_s`` if all other stages took no time."""
         deployment = self.context.deployments[candidate.configuration.deployment]

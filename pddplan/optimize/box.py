@@ -88,6 +88,9 @@ def best_in_box(
     most, reached = worth(lower, 1.0), worth(lower, first.share)
     if first.feasible and reached >= most - slack * abs(most):
         return Found(lower, reached, most, True) if reached > cutoff else Found(None, -math.inf, most, True)
+    neighbours = (_step(lower, axis) for axis in range(len(lower)) if lower[axis] < upper[axis])
+    if first.feasible and all(worth(point, 1.0) <= max(reached, cutoff) for point in neighbours):
+        return Found(lower, reached, reached, True) if reached > cutoff else Found(None, -math.inf, -math.inf, True)
     highest = ask(upper)
     if not highest.feasible:
         return Found(None, -math.inf, -math.inf, True)
@@ -117,7 +120,7 @@ def best_in_box(
             if answer.feasible and value > best_worth:
                 best, best_worth = point, value
         for axis in range(len(point)):
-            following = (*point[:axis], point[axis] + 1, *point[axis + 1 :])
+            following = _step(point, axis)
             if following[axis] <= upper[axis] and following not in seen:
                 seen.add(following)
                 if promise(following) > best_worth:
@@ -144,6 +147,10 @@ def _raised(corner: Point, upper: Point, axis: int, ask: Callable[[Point], Asses
         middle = (passes + fails) // 2
         fails, passes = (fails, middle) if works(middle) else (middle, passes)
     return (*corner[:axis], passes, *corner[axis + 1 :])
+
+
+def _step(point: Point, axis: int) -> Point:
+    return (*point[:axis], point[axis] + 1, *point[axis + 1 :])
 
 
 def _under(point: Point, other: Point) -> bool:

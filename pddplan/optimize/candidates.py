@@ -28,6 +28,8 @@ INSTANCE_GPUS = 64
 """Largest instance that ``auto`` proposes; sizes written in the scenario may go beyond it."""
 TP_AUTO = 16
 """Widest tensor parallelism that ``auto`` proposes inside a scale-up domain."""
+RELAY_BATCH = 8.0
+"""Batch at which RLD layouts of one size are compared."""
 EXPERT_TP_AUTO = 8
 """Widest instance whose experts ``auto`` also proposes to cut instead of spread: beyond it their slices are too thin."""
 
@@ -123,6 +125,21 @@ def enumerate_candidates(context: PlanContext) -> Candidates:
                     if key not in rejected or _nearness(refusal) < _nearness(rejected[key]):
                         rejected[key] = refusal
     return Candidates(tuple(found), tuple(rejected.values()), enumerated)
+
+
+def fastest_relays(context: PlanContext, candidates: Candidates) -> Candidates:
+    """Candidates with one RLD layout per site, chip and size: the one with the shortest step at a small batch. RLD holds few
+    requests, so layouts of one size differ in little else.
+    """
+    best: dict[tuple[str, str, str, int], tuple[float, str]] = {}
+    for c in (candidate for candidate in candidates.found if candidate.role == "RLD"):
+        where = c.configuration
+        key = (where.deployment, where.site, where.chip, c.gpus)
+        length = np.array([context.deployments[where.deployment].mix.input_tokens.mean()])
+        step = float(np.asarray(context.instance(where).step_s(np.array([RELAY_BATCH]), length))[0])
+        best[key] = min(best.get(key, (step, c.name)), (step, c.name))
+    kept = {name for _, name in best.values()}
+    return replace(candidates, found=tuple(c for c in candidates.found if c.role != "RLD" or c.name in kept))
 
 
 def _nearness(rejection: Rejection) -> float:

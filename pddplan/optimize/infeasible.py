@@ -32,17 +32,39 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         if not any(route.deployment == name for route in routes):
             return _no_route(context, candidates, name)
     relaxations = list(_relaxations(context, search))
-    alone = sorted(search.service_misses(), key=lambda item: item[2][1] / item[2][2])
-    carried = search.outcome.nearest
     constraint, detail = _cause(context, search, relaxations)
-    if carried is None and alone and constraint == "sla":
-        candidate, need, (what, value, limit) = alone[0]
-        kind = "ttft" if what.startswith("TTFT") else "tpot"
-        where = f"{need.role} on {candidate.configuration.chip}, {layout(candidate.configuration)}"
-        return InfeasibleError(
-            f"sla.{kind}", f"{what} is {value:.4g} s against {limit:.4g} s at best ({where}); more instances do not shorten it", relaxations
-        )
+    idle = _idle_miss(search)
+    if idle is not None and search.outcome.nearest is None and constraint == "sla":
+        kind, detail = idle
+        return InfeasibleError(f"sla.{kind}", f"{detail}; more instances do not shorten it", relaxations)
     return InfeasibleError(constraint, detail, relaxations)
+
+
+def shortfall(search: Search) -> str:
+    """In a line, why a search that ran found no plan: what its most generous plan missed, or what no idle instance meets."""
+    missed = _nearest(search.outcome.nearest)
+    if missed:
+        return missed
+    idle = _idle_miss(search)
+    return idle[1] if idle is not None else "no count within the stock carries the demand"
+
+
+def _idle_miss(search: Search) -> tuple[str, str] | None:
+    """Latency and sentence of the role of which every candidate misses a limit with nothing else to do, at its best candidate."""
+    misses = list(search.service_misses())
+    for role in ("P", "MD", "AGG"):
+        members = [c for c in search.candidates.found if c.role == role]
+        own = [(miss, candidate) for candidate, need, miss in misses if need.role == role]
+        if (
+            members
+            and len({candidate.name for _, candidate in own}) == len(members)
+            and any(r.aggregated == (role == "AGG") for r in search.routes)
+        ):
+            (what, value, limit), candidate = min(own, key=lambda item: item[0][1] / item[0][2])
+            where = f"{role} on {candidate.configuration.chip}, {layout(candidate.configuration)}"
+            kind = "ttft" if what.startswith("TTFT") else "tpot"
+            return kind, f"{what} is {value:.4g} s against {limit:.4g} s at best ({where})"
+    return None
 
 
 def _no_route(context: PlanContext, candidates: Candidates, deployment: str) -> InfeasibleError:

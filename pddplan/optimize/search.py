@@ -16,7 +16,7 @@ import numpy as np
 
 from pddplan.optimize.bounds import StageBounds
 from pddplan.optimize.box import Assessment, Point, best_in_box
-from pddplan.optimize.candidates import Candidate, Candidates, enumerate_candidates
+from pddplan.optimize.candidates import Candidate, Candidates, enumerate_candidates, fastest_relays
 from pddplan.optimize.columns import Columns
 from pddplan.optimize.judge import Judge, decision_of, goodness, value_of
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
@@ -26,7 +26,7 @@ from pddplan.optimize.result import SearchLog
 from pddplan.optimize.routes import Need, Route, routes_of
 from pddplan.optimize.settings import finer_settings, outer_settings, relay_thresholds_s
 from pddplan.pdd.context import PlanContext
-from pddplan.pdd.plan import Decision, Evaluation, Settings
+from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings
 from pddplan.scenario.schema import Goal
 
 TUPLE_CALLS = 60
@@ -35,6 +35,8 @@ QUICK_EVALUATIONS = 80
 SCALE_STEPS = 14
 SCALE_TOLERANCE = 2e-4
 """Served share of the demand is found to this share of what the program promised."""
+PLENTY, PLENTY_LEAST = 6.0, 4
+"""Instances in plenty: this many times the loose need, and no fewer than this."""
 GROWTH = 4
 """The box of counts reaches this many times beyond the bound's counts before it is called hopeless."""
 
@@ -102,6 +104,7 @@ class Search:
     outcome: Outcome = field(default_factory=lambda: Outcome(None, -math.inf))
     works: list[Columns] = field(default_factory=list)
     _thresholds: list[float | None] = field(default_factory=list)
+    _plenty: dict[tuple[Route, Settings], bool] = field(default_factory=dict)
     _closed: float = -math.inf
     _started: float = 0.0
     _asked: int = 0
@@ -118,7 +121,7 @@ class Search:
     @classmethod
     def of(cls, context: PlanContext, effort: Effort) -> Search:
         """A search over every candidate and route of a context, not yet run."""
-        candidates = enumerate_candidates(context)
+        candidates = fastest_relays(context, enumerate_candidates(context))
         routes = tuple(route for name in context.deployments for route in routes_of(context, candidates, name))
         return cls(context, candidates, routes, Judge(context), effort)
 
@@ -231,7 +234,9 @@ class Search:
 
     def relaxed(self, context: PlanContext, best: Incumbent | None) -> Search:
         """A quick search of a context with a looser limit, that starts from a plan known to be feasible there."""
-        candidates = enumerate_candidates(context) if context.stocks is not self.context.stocks else self.candidates
+        candidates = self.candidates
+        if context.stocks is not self.context.stocks:
+            candidates = fastest_relays(context, enumerate_candidates(context))
         judge = Judge(context)
         start = None
         if best is not None:
@@ -255,12 +260,52 @@ class Search:
             if self._exhausted():
                 self.outcome.timed_out = True
                 return bound
+            hopeless = [route for route in self._used(columns, program, solution) if self._hopeless(columns, route)]
+            if hopeless:
+                columns.routes = tuple(route for route in columns.routes if route not in hopeless)
+                if not {route.deployment for route in columns.routes} >= set(self.context.deployments):
+                    return -math.inf
+                continue
             left = self._explore(columns, program, solution)
             cuts.append(PairCut(tuple(solution.counts)))
             self.outcome.cuts += 1
             if left > (self.incumbent.value if self.incumbent else -math.inf):
                 self.outcome.timed_out = True
                 return max(left, bound) if self.fixed_scale else bound
+
+    def _used(self, columns: Columns, program: Program, solution: Solution) -> tuple[Route, ...]:
+        return tuple(route for route in columns.routes if solution.scales.get(route.name, 0.0) > 0)
+
+    def _hopeless(self, columns: Columns, route: Route) -> bool:
+        """Whether a route misses a limit even with the fastest instances of every role in plenty and every circuit bought, at any
+        relay threshold: then no plan on it need be tried. A latency that the line alone makes too long is found here.
+        """
+        key = (route, columns.bounds.settings)
+        if route.line is None or len(self.context.deployments) > 1:
+            return False
+        if key not in self._plenty:
+            spec = self.context.lines[route.line]
+            pools = []
+            for need in route.needs:
+                members = [c for c in self.candidates.of(route.deployment, need.role, need.site) if columns.bounds.loose(c, need) > 0]
+                if not members:
+                    self._plenty[key] = True
+                    return True
+                fastest = min(members, key=lambda c, need=need: columns.bounds.idle_s(c, need))  # type: ignore[misc]
+                demand = columns.bounds.rate_per_s(need, self.context.deployments[route.deployment])
+                carried = columns.bounds.loose(fastest, need)
+                pools.append(Pool(fastest.configuration, max(math.ceil(PLENTY * demand / carried), PLENTY_LEAST)))
+            link = LinkPlan(spec.name, *spec.between, spec.max_circuits, max(spec.prices_usd_h))
+            thresholds = self._thresholds if route.relay else [None]
+            scale = self._scales(columns)[0] if self.fixed_scale else 1e-3
+            decisions = [
+                Decision(tuple(pools), (link,), replace(columns.bounds.settings, relay_threshold_s=threshold)) for threshold in thresholds
+            ]
+            answers = [self.judge.evaluate(decision, scale) for decision in decisions]
+            self._plenty[key] = not any(answer.feasible for answer in answers)
+            if self._plenty[key]:
+                self.outcome.nearest = self.outcome.nearest or answers[0]
+        return self._plenty[key]
 
     def _promise(self, columns: Columns) -> float:
         """Bound of a choice of settings before any table is computed."""
@@ -319,6 +364,8 @@ class Search:
 
         def counts_of(point: Point) -> dict[str, int]:
             return {name: low + step * x for name, low, step, x in zip(names, lower, steps, point, strict=True)}
+
+        trial.restrict(counts_of(span))
 
         def worth(point: Point, share: float) -> float:
             counts = counts_of(point)
@@ -436,6 +483,15 @@ class _Trial:
                 return self.decision(counts, threshold)
             self.nearest = self.nearest or evaluation
         return None
+
+    def restrict(self, counts: Mapping[str, int]) -> None:
+        """Keep only the thresholds that work at ``counts``, the largest in question, those with most good requests first."""
+        if len(self.thresholds) > 1:
+            serving = self.serving(counts)
+            answers = [(self.judge.evaluate(self.decision(serving, threshold)), threshold) for threshold in self.thresholds]
+            working = [(goodness(answer), threshold) for answer, threshold in answers if answer.feasible]
+            self.nearest = self.nearest or next((answer for answer, _ in answers if not answer.feasible), None)
+            self.thresholds = [threshold for _, threshold in sorted(working, key=lambda item: -item[0])] or self.thresholds[:1]
 
     def assess(self, counts: Mapping[str, int]) -> Assessment:
         before = self.judge.evaluations

@@ -22,8 +22,8 @@ P_QUANTILES = tuple(q / 40 for q in range(1, 40))
 FINER = 16
 """P thresholds tried between the best quantile and its neighbours."""
 RELAY_QUANTILES = (0.7, 0.8, 0.9, 0.95)
-RELAY_SHARES_OF_LIMIT = (0.25, 0.5, 0.8)
-SAME = 0.01
+RELAY_SHARES_OF_LIMIT = (0.25, 0.5, 0.7, 0.8, 0.9)
+SAME = 0.005
 """Relay thresholds that relay shares of the requests within this of each other count as one."""
 
 
