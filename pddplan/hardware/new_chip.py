@@ -108,7 +108,7 @@ def doubts(sheet: ChipSheet) -> tuple[str, ...]:
         pace = "slow" if hbm < HBM_RANGE[0] else "fast"
         found.append(f"hbm-bandwidth is read as {hbm / GB:,.10g} GB/s: no accelerator's memory is that {pace}")
     if scaleup > SCALEUP_MOST or scaleup > hbm:
-        found.append(f"scaleup is read as {scaleup / GB:,.10g} GB/s per GPU and direction: faster than any published link or than its memory")
+        found.append(f"scaleup is read as {scaleup / GB:,.10g} GB/s a direction: faster than any published link or than its memory")
     if not NIC_RANGE[0] <= nic <= NIC_RANGE[1] or nic > scaleup * 2:
         found.append(f"nic is read as {nic / GBPS_BYTES_PER_S:,.10g} Gbit/s: a NIC's rate is in bits ('400 Gbps'), not bytes")
     return tuple(found)

@@ -261,7 +261,7 @@ def mamba1(keys: Keys, g: Geometry, name: str = "mamba") -> Attention:
         _gemm(f"{name}.out_proj", g.hidden, inner, "in"),
     )
     element, _ = _state_bytes(keys)
-    state = LinearState("mamba", 1, inner, size, 1, inner, kernel - 1, element, 2.0)
+    state = LinearState("mamba", 1, inner, size, 1, inner, kernel - 1, element, element)
     vectors = inner * kernel + inner + inner * size + 2 * inner + (0 if alone else rank + 2 * size)
     return Attention("linear", heads=inner, state=state, gemms=gemms, vector_params=vectors)
 
