@@ -33,12 +33,13 @@ def commands() -> str:
         "| command | what it does |", "|---|---|",
     ]  # fmt: skip
     lines += [f"| [`{name}`](#pddplan-{name}) | {line} |" for name, (_, _, line) in COMMANDS.items()]
-    for name, (module, _, _) in COMMANDS.items():
+    for name, (module, _, line) in COMMANDS.items():
         group = typer.main.get_group(import_module(f"pddplan.cli.{module}").app)
         command = group.commands.get(name)
         if command is not None:
             lines += _command(f"pddplan {name}", command)
             continue
+        lines += ["", f"## pddplan {name}", "", str(line)]
         for inner, sub in group.commands.items():
             lines += _command(f"pddplan {name} {inner}", sub)
     return "\n".join(lines) + "\n"
