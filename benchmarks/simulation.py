@@ -39,8 +39,8 @@ NOTES = """## What the judge found, and what was done
 
 ## Where it still misses
 
-- A trace whose clock ticks in steps (Mooncake's 3 s): many requests share a time stamp, so the SCV of the gaps overstates how bursty the
-  traffic is over the seconds that a queue remembers; the predicted TTFT P99 is then high (safe).
+- The recorded chat: its dispersion over 30 s (2.5) is taken as the SCV of independent gaps, but its clock ticks every 3 s and the recorded
+  order is calmer than that: TTFT P99 is predicted high (safe). Replayed with independent gaps of that SCV the prediction holds.
 - Plans made for capacities only (`queueing: none`) may stand at 98 to 100 % load, where no finite run settles: the prediction is the
   steady state, the replay the first hours.
 - One aggregated instance alone at a load of 0.8: places run out in bursts, and TTFT P99 is 20 to 25 % low. From three instances on it
