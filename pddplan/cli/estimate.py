@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,7 +52,9 @@ def estimate(
     concurrency: Annotated[
         float | None, typer.Option("--concurrency", metavar="N", help="Requests always in flight, per replica (closed loop).")
     ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", metavar="R", help="Requests per second, per replica (Poisson).")] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="R", help="Requests per second, per replica (Poisson), such as 1.5 or '90 req/min'.")
+    ] = None,
     precision: PrecisionOption = None,
     kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", metavar="FORMAT", help="KV format. [default: the checkpoint's]")] = None,
     chunk: Annotated[int, typer.Option("--chunk", min=1, metavar="TOKENS", help="Prefill chunk (token budget of a pass).")] = 8192,
@@ -81,14 +86,19 @@ def estimate(
     if problems:
         raise InputError(problems)
     check_output(json_, force)
+    lengths = _quantity("--isl", str(isl)), _quantity("--osl", str(osl))
+    rate_per_s = None if rate is None else _quantity("--rate", rate)
     instance = _instance(
         str(model), str(chip), engine or "vllm", (tp, pp, dp, ep), precision or "", kv_dtype, chunk, draft_tokens, acceptance_length
     )
-    lengths = _tokens("--isl", str(isl)), _tokens("--osl", str(osl))
     from pddplan.stages.serving import estimate_closed, estimate_open
 
-    found = estimate_closed(instance, *lengths, concurrency) if concurrency is not None else estimate_open(instance, *lengths, rate or 0.0)
-    document = _document(instance, found, *lengths, concurrency, rate)
+    with _named_by_option():
+        if concurrency is not None:
+            found = estimate_closed(instance, *lengths, concurrency)
+        else:
+            found = estimate_open(instance, *lengths, rate_per_s or 0.0)
+    document = _document(instance, found, *lengths, concurrency, rate_per_s)
     if json_ is not None:
         write_json(document, json_, force)
         if json_ == "-":
@@ -96,12 +106,29 @@ def estimate(
     _show(document)
 
 
-def _tokens(option: str, text: str) -> float:
-    from pddplan.errors import InputError, Problem
-    from pddplan.units import TOKENS, UnitError
+_OPTIONS = {"model.weights": "--precision", "kv_format": "--kv-dtype", "isl": "--isl", "osl": "--osl",
+            "concurrency": "--concurrency", "rate": "--rate"}  # fmt: skip
+
+
+@contextmanager
+def _named_by_option() -> Iterator[None]:
+    """Problems of what an option gives, under the option's name."""
+    from pddplan.errors import InputError
 
     try:
-        return TOKENS.parse(text)
+        yield
+    except InputError as error:
+        raise InputError([replace(p, place=_OPTIONS.get(p.place, p.place)) for p in error.problems]) from error
+
+
+def _quantity(option: str, text: str) -> float:
+    """Tokens, or requests per second for ``--rate``, where a bare number is read too. Raises InputError."""
+    from pddplan.errors import InputError, Problem
+    from pddplan.units import RATE, TOKENS, UnitError
+
+    quantity = replace(RATE, units={**RATE.units, "": 1.0}, bare=True) if option == "--rate" else TOKENS
+    try:
+        return quantity.parse(text)
     except UnitError as error:
         raise InputError(Problem(option, error.found, error.accepted, error.example)) from None
 
@@ -124,13 +151,14 @@ def _instance(
     from pddplan.stages.roofline import roofline_instance
 
     tp, pp, dp, ep = sizes
-    spec = served_checkpoint(model, precision)
-    parallel = mapping(spec, tp=tp, pp=pp or 1, dp=dp or 1, ep=ep)
-    require_legal(spec, parallel)
-    speculation = Speculation(draft_tokens, acceptance_length or 0.0) if draft_tokens is not None else None
-    return roofline_instance(
-        spec, load_chip(chip), engine, parallel, kv_format=kv_dtype, prefill_chunk_tokens=chunk, speculation=speculation, checked=False
-    )
+    with _named_by_option():
+        spec = served_checkpoint(model, precision)
+        parallel = mapping(spec, tp=tp, pp=pp or 1, dp=dp or 1, ep=ep)
+        require_legal(spec, parallel)
+        speculation = Speculation(draft_tokens, acceptance_length or 0.0) if draft_tokens is not None else None
+        return roofline_instance(
+            spec, load_chip(chip), engine, parallel, kv_format=kv_dtype, prefill_chunk_tokens=chunk, speculation=speculation, checked=False
+        )
 
 
 def _document(
@@ -169,28 +197,34 @@ def _document(
 def _show(document: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from pddplan.report.numbers import data_size, duration, percent, significant
+
     out = console()
     server, metrics, band, kv = document["server"], document["metrics"], document["band"], document["kv"]
     sizes = " ".join(f"{name} {server[name]}" for name in ("tp", "pp", "dp", "ep") if server[name] > 1)
     out.print(f"[bold]{server['model']}[/] on {server['gpus']} x {server['chip']}, {server['engine']} {sizes}, KV {server['kv_format']}")
-    if isfinite(metrics["ttft_s"]) and isfinite(metrics["tpot_s"]):
-        ttft, tpot = (f"{1e3 * band[m][0]:.3g} to {1e3 * band[m][1]:.3g} ms" for m in ("ttft_s", "tpot_s"))
-        out.print(f"TTFT {1e3 * metrics['ttft_s']:.3g} ms ({ttft})  TPOT {1e3 * metrics['tpot_s']:.3g} ms ({tpot})")
+    if isfinite(metrics["ttft_s"]):
+        shown = {m: f"{duration(metrics[m])} ({duration(band[m][0])} to {duration(band[m][1])})" for m in ("ttft_s", "tpot_s")}
+        tpot = shown["tpot_s"] if isfinite(metrics["tpot_s"]) else "not defined (one output token)"
+        out.print(f"TTFT {shown['ttft_s']}  TPOT {tpot}")
         out.print(f"In brackets: where 80 % of measured servers lie ({band['basis']}).")
     else:
         out.print("[bold]Unstable[/]: the queue grows without bound, TTFT has no limit. What it can serve:")
+    busy = metrics["prefill_utilisation"]
+    prefill = f"prefill busy {percent(busy)}" if busy <= 1.0 else f"prefill asked for {significant(busy)} times what it can do"
     out.print(
-        f"{metrics['output_tokens_per_s_per_gpu']:.4g} output tokens/s per GPU, {metrics['requests_per_s']:.3g} requests/s, "
-        f"{metrics['running']:.3g} running, prefill busy {metrics['prefill_utilisation']:.0%}; limited by {document['binding']}."
+        f"{significant(metrics['output_tokens_per_s_per_gpu'], 4)} output tokens/s per GPU, "
+        f"{significant(metrics['requests_per_s'])} requests/s, {significant(metrics['running'])} running, {prefill}; "
+        f"limited by {document['binding']}."
     )
     out.print(
-        f"KV: {kv['limit_requests']:.4g} such requests fit "
-        f"({kv['capacity_bytes'] / 1e9:.4g} GB, {kv['bytes_per_request'] / 1e6:.4g} MB each)."
+        f"KV: {significant(kv['limit_requests'], 4)} such requests fit "
+        f"({data_size(kv['capacity_bytes'])}, {data_size(kv['bytes_per_request'])} each)."
     )
     for key, title in (("decode_step", "Decode step"), ("prefill", "Prefill of one request")):
-        table = Table("component", "ms", "share", "bound by", title=title, title_justify="left", box=None, pad_edge=False)
+        table = Table("component", "time", "share", "bound by", title=title, title_justify="left", box=None, pad_edge=False)
         for part in document[key]:
-            table.add_row(part["name"], f"{1e3 * part['seconds']:.3g}", f"{part['share']:.0%}", part["binding"])
+            table.add_row(part["name"], duration(part["seconds"]), f"{part['share']:.0%}", part["binding"])
         out.print(table)
     for warning in document["warnings"]:
         note(f"warning: {warning}")

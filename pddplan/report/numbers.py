@@ -56,5 +56,16 @@ def duration(seconds: float, digits: int = 3) -> str:
     return f"{_trim(significant(seconds / 60, digits))} min"
 
 
+def data_size(size_bytes: float, digits: int = 3) -> str:
+    """Bytes in the decimal unit that reads best: 5.243e7 -> 52.4 MB."""
+    if not math.isfinite(size_bytes):
+        return significant(size_bytes)
+    power = next((p for p in range(len(_SIZES) - 1) if abs(size_bytes) < 999.5 * 1000.0**p), len(_SIZES) - 1)
+    return f"{_trim(significant(size_bytes / 1000.0**power, digits))} {_SIZES[power]}"
+
+
+_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
 def _trim(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -19,13 +19,15 @@ from pddplan.errors import InputError, Problem
 
 def read_benchmark(path: Path, defaults: Mapping[str, float | str | None]) -> pd.DataFrame:
     """Rows of one result file. ``defaults`` fill columns that it lacks. Raises InputError for an unreadable or unknown file."""
+    if path.suffix.lower() in (".yaml", ".yml"):
+        raise InputError(Problem(str(path), "a YAML file", "a table: CSV, or the JSON of a benchmark client", "rows.csv"))
     try:
         text = path.read_text(encoding="utf-8-sig") if path.suffix.lower() in (".json", ".jsonl") else None
         frame = _from_json(path, text) if text is not None else pd.read_csv(path)
     except OSError as error:
         raise InputError(Problem(str(path), error.strerror or str(error), "a readable file")) from error
     except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(Problem(str(path), f"cannot be read ({error})", "CSV, or the JSON of a benchmark client")) from error
+        raise InputError(Problem(str(path), f"cannot be read ({' '.join(str(error).split())})", "CSV, or the JSON of a benchmark client")) from error
     if frame.empty:
         raise InputError(Problem(str(path), "holds no rows", "at least one result"))
     for name, value in defaults.items():

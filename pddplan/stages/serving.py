@@ -8,6 +8,7 @@ prefill's occupancy, rho = lambda s, D the decode time of a request,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,7 +44,8 @@ class Band:
 
 @dataclass(frozen=True)
 class ServerEstimate:
-    """One replica under load. ``binding`` names what limits it; infinite TTFT means that it cannot keep up."""
+    """One replica under load. ``binding`` names what limits it; infinite TTFT means that it cannot keep up. ``tpot_s`` is NaN for
+    answers of one token, which have no gap between tokens."""
 
     ttft_s: float
     tpot_s: float
@@ -76,10 +78,33 @@ def kv_limit(instance: RooflineInstance, input_tokens: float, output_tokens: flo
     return float(min(instance.kv_capacity_bytes() / max(per_request, 1e-9), instance.batch_max))
 
 
+_EXAMPLES = {"isl": "1024", "osl": "500", "concurrency": "32", "rate": "1 req/s"}
+
+
 def _check(**values: float) -> None:
-    problems = [Problem(name, f"{value:g}", "more than 0", "1024") for name, value in values.items() if not value > 0]
+    problems = [Problem(name, f"{value:g}", "more than 0", _EXAMPLES[name]) for name, value in values.items() if not value > 0]
     if problems:
         raise InputError(problems)
+
+
+NO_TPOT = "TPOT is not defined for answers of one token"
+
+
+def _gap_s(tpot_s: float, output_tokens: float) -> float:
+    return tpot_s if output_tokens > 1.0 else math.nan
+
+
+def _warned(instance: RooflineInstance, input_tokens: float, output_tokens: float) -> tuple[str, ...]:
+    """The instance's warnings, and what is odd about requests of this size."""
+    found = list(instance.warnings)
+    if output_tokens <= 1.0:
+        found.append(NO_TPOT)
+    positions = instance.model.max_position_embeddings
+    if positions and input_tokens + output_tokens > positions:
+        found.append(
+            f"a request of {input_tokens + output_tokens:,.0f} tokens exceeds the {positions:,} positions of {instance.model.name}"
+        )
+    return tuple(found)
 
 
 def estimate_closed(
@@ -98,8 +123,8 @@ def estimate_closed(
     occupancy = float(instance.prefill_occupancy_s(input_tokens, 0.0))
     binding = "KV memory" if limit < concurrency else "prefill" if rate * occupancy > 0.9 else "requests in flight"
     return ServerEstimate(
-        ttft, tpot, float(state.step_s), float(state.running), limit, rate, rate * output_tokens / instance.gpus, rate * occupancy,
-        binding, band_of(instance.engine, instance, concurrency), instance.warnings,
+        ttft, _gap_s(tpot, output_tokens), float(state.step_s), float(state.running), limit, rate, rate * output_tokens / instance.gpus, rate * occupancy,
+        binding, band_of(instance.engine, instance, concurrency), _warned(instance, input_tokens, output_tokens),
     )  # fmt: skip
 
 
@@ -128,8 +153,8 @@ def estimate_open(
         return _saturated(instance, input_tokens, output_tokens, rate, limit, load, length_law)
     ttft = float(instance.prefill_s(input_tokens, 0.0)) + step + float(mean_wait_s(rate, service, 0.0))
     return ServerEstimate(
-        ttft, decode_s / output_tokens, step, running, limit, rate, rate * output_tokens / instance.gpus, load, "offered rate",
-        band_of(instance.engine, instance, running), instance.warnings,
+        ttft, _gap_s(decode_s / output_tokens, output_tokens), step, running, limit, rate, rate * output_tokens / instance.gpus, load, "offered rate",
+        band_of(instance.engine, instance, running), _warned(instance, input_tokens, output_tokens),
     )  # fmt: skip
 
 
@@ -140,7 +165,7 @@ def _saturated(
     full = estimate_closed(instance, input_tokens, output_tokens, max(limit, 1.0), length_law)
     binding = "prefill" if load >= 1.0 or full.prefill_utilisation > 0.9 else "KV memory and decode"
     text = f"unstable: {rate:g} requests/s arrive and the replica serves {full.requests_per_s:.3g} ({binding})"
-    return replace(full, ttft_s=np.inf, prefill_utilisation=load, binding=binding, warnings=(*instance.warnings, text))
+    return replace(full, ttft_s=np.inf, prefill_utilisation=load, binding=binding, warnings=(*full.warnings, text))
 
 
 def overlay_of(rows: BenchmarkRows, served: ServedRows) -> Overlay:
@@ -165,11 +190,18 @@ def overlay_of(rows: BenchmarkRows, served: ServedRows) -> Overlay:
 
 
 def _warnings_of(rows: BenchmarkRows, served: ServedRows, limited: NDArray[np.bool_]) -> NDArray[np.object_]:
+    sizes = rows.input_tokens + rows.output_tokens
+    positions = np.array([c.model.max_position_embeddings or np.inf for c in served.configurations])[served.config]
+    beyond = [
+        f"{size:,.0f} tokens exceed the {most:,.0f} positions of the model" if size > most else ""
+        for size, most in zip(sizes, positions, strict=True)
+    ]
     base = np.array(["; ".join(c.warnings) for c in served.configurations], dtype=object)[served.config]
     drafts = np.where(rows.draft_tokens > 0, f"taken as speculating with {int(rows.draft_tokens.max())} draft tokens", "")
     memory = np.where(limited, "more requests than KV memory holds", "")
     out = base
-    for more in (drafts.astype(object), memory.astype(object)):
+    single = np.where(rows.output_tokens <= 1.0, NO_TPOT, "")
+    for more in (drafts.astype(object), memory.astype(object), single.astype(object), np.array(beyond, dtype=object)):
         out = np.where((out != "") & (more != ""), out + "; " + more, out + more)
     return np.asarray(out, dtype=object)
 
@@ -177,7 +209,8 @@ def _warnings_of(rows: BenchmarkRows, served: ServedRows, limited: NDArray[np.bo
 def estimate_table(raw: pd.DataFrame, table: BenchmarkTable | None = None) -> pd.DataFrame:
     """Prediction of every row of a benchmark table: columns row, ttft_ms, tpot_ms, output_tok_s_per_gpu, basis, warning.
 
-    A row that cannot be priced has empty numbers, basis ``none`` and its reason as warning.
+    A row that cannot be priced has empty numbers, basis ``none`` and its reason as warning. Answers of one token have no TPOT; where the
+    table measured one all the same, the time of a step stands for it.
     """
     table = table or read_benchmark_table(raw)
     size = len(table.table)
@@ -191,7 +224,8 @@ def estimate_table(raw: pd.DataFrame, table: BenchmarkTable | None = None) -> pd
         state = predict_with(rows, overlay_of(rows, served))
         decode_s = state.tpot_s * rows.output_tokens
         numbers["ttft_ms"][index] = 1e3 * state.ttft_s
-        numbers["tpot_ms"][index] = 1e3 * state.tpot_s
+        defined = (rows.output_tokens > 1.0) | (rows.tpot_s > 0.0)
+        numbers["tpot_ms"][index] = np.where(defined, 1e3 * state.tpot_s, np.nan)
         throughput = rows.concurrency * rows.output_tokens / (state.ttft_s + decode_s)
         numbers["output_tok_s_per_gpu"][index] = throughput / table.gpus[index]
         kinds = np.array(

@@ -1,6 +1,7 @@
 """estimate, backtest and calibrate from the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -112,3 +113,72 @@ def test_calibrate_writes_an_overlay_that_estimate_takes_as_engine(tmp_path, row
     assert yaml.safe_load(overlay.read_text())["engine"] == "vllm"
     assert run(["estimate", *ONE, "--engine", str(overlay), "--concurrency", "8", "--json", "-"]) == 0
     assert _json(capsys)["server"]["engine"] == str(overlay)
+
+
+def test_one_output_token_has_no_tpot(capsys):
+    single = [*ONE[:-1], "1"]
+    for load in (["--concurrency", "4"], ["--rate", "0.5"]):
+        assert run(["estimate", *single, *load, "--json", "-"]) == 0
+        found = _json(capsys)
+        assert found["metrics"]["tpot_s"] is None and found["band"]["tpot_s"] == [None, None]
+        assert found["metrics"]["ttft_s"] > 0 and found["metrics"]["requests_per_s"] > 0
+        assert any("not defined" in warning for warning in found["warnings"])
+    assert run(["estimate", *single, "--concurrency", "4"]) == 0
+    shown = capsys.readouterr().out
+    assert "TPOT not defined" in shown and "Unstable" not in shown
+
+
+def test_a_row_of_one_output_token_is_answered_with_an_empty_tpot(tmp_path, rows, capsys):
+    table = pd.read_csv(rows).iloc[:3].assign(osl=[1, 1, 200], measured_tpot_ms=[float("nan"), 9.0, 9.0])
+    path = tmp_path / "one.csv"
+    table.to_csv(path, index=False)
+    assert run(["estimate", str(path), "--out", str(tmp_path / "out.csv")]) == 0
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert list(found["tpot_ms"].isna()) == [True, False, False]
+    assert found["ttft_ms"].notna().all() and (found["basis"] != "none").all()
+    assert list(found["warning"].fillna("").str.contains("not defined")) == [True, True, False]
+
+
+def test_numbers_print_as_people_read_them(capsys):
+    for load in (["--concurrency", "4000"], ["--rate", "5000"], ["--concurrency", "1"]):
+        assert run(["estimate", *ONE, *load]) == 0
+        shown = capsys.readouterr().out
+        assert not re.search(r"\d(e\+?\d|\d{3}%)", shown), shown
+        assert re.search(r"\(\d+(\.\d+)? GB, \d+(\.\d+)? (MB|GB) each\)", shown), shown
+
+
+def test_a_rate_may_carry_its_unit(capsys):
+    found = []
+    for rate in ("1", "1 req/s", "60 req/min"):
+        assert run(["estimate", *ONE, "--rate", rate, "--json", "-"]) == 0
+        found.append(_json(capsys))
+    assert found[0] == found[1] == found[2]
+
+
+def test_wrong_values_are_reported_under_their_option(capsys):
+    for option, value, expected in (("--rate", "0", "1 req/s"), ("--precision", "fp3", "fp8"), ("--kv-dtype", "fp3", "bf16")):
+        load = [] if option == "--rate" else ["--concurrency", "4"]
+        assert run(["estimate", *ONE, *load, option, value]) == 2
+        error = capsys.readouterr().err
+        assert f"error: {option}: " in error and expected in error
+        assert "1024" not in error
+
+
+@pytest.mark.parametrize("name", ["rows.yaml", "rows.csv"])
+def test_a_file_that_is_no_table_gives_one_line(tmp_path, name, capsys):
+    path = tmp_path / name
+    path.write_text("name: x\nmodel:\n  name: Qwen/Qwen3-32B\nsites: {A: {chips: [a, b, c]}}\n")
+    assert run(["estimate", str(path)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_requests_longer_than_the_model_reads_are_doubted(tmp_path, rows, capsys):
+    long = [*ONE[:-3], "60k", *ONE[-2:]]
+    assert run(["estimate", *long, "--concurrency", "4"]) == 0
+    assert "exceeds the 40,960 positions of Qwen/Qwen3-32B" in " ".join(capsys.readouterr().err.split())
+    assert run(["estimate", *ONE, "--concurrency", "4"]) == 0
+    assert "positions" not in capsys.readouterr().err
+    path = tmp_path / "long.csv"
+    pd.read_csv(rows).iloc[:2].assign(isl=[1000, 900_000]).to_csv(path, index=False)
+    assert run(["estimate", str(path), "--out", str(tmp_path / "out.csv")]) == 0
+    assert list(pd.read_csv(tmp_path / "out.csv")["warning"].fillna("").str.contains("positions of the model")) == [False, True]
