@@ -90,6 +90,7 @@ class Columns:
             max_options={**configurations, **dict.fromkeys(lines, 1)},
             budget_usd_per_h=scenario.budget,
             keep=self._kept(options),
+            idle=frozenset(name for group in self._kept(options) for name in group),
             one_scale=len(markets) > 1,
         )
 

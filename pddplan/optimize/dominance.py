@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pddplan.optimize.program import FloatArray, GrowCut, Option, Program, Resource
+from pddplan.optimize.program import FloatArray, Option, PairCut, Program, Resource
 
 SLACK = 1e-12
 
@@ -60,7 +60,7 @@ def _that_can_bind(program: Program) -> tuple[Resource, ...]:
 
 
 def _protected(program: Program) -> set[str]:
-    cut = {name for cut in program.cuts for name in (cut.counts if isinstance(cut, GrowCut) else cut.options)}
+    cut = {name for cut in program.cuts for name in (cut.options if isinstance(cut, PairCut) else cut.counts)}
     return cut | {name for group in program.keep for name in group}
 
 

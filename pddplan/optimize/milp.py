@@ -12,7 +12,7 @@ import numpy as np
 import pulp
 
 from pddplan.errors import SolverError
-from pddplan.optimize.program import FloatArray, GrowCut, Option, Program, Solution
+from pddplan.optimize.program import FloatArray, GrowCut, Option, PairCut, PointCut, Program, Solution
 
 TOLERANCE = 1e-9
 LARGE = 4000  # runs of columns above which a program is first relaxed
@@ -90,6 +90,7 @@ def state(program: Program, tolerance: float = 0.0) -> Model:
     one_column_per_option(model)
     keep_what_stands(model)
     serve_markets(model)
+    only_where_needed(model)
     serve_alike(model)
     capacity_of_shared_options(model)
     cover_demand(model)
@@ -137,9 +138,10 @@ def _marks(program: Program) -> dict[str, frozenset[int]]:
     """Counts at which a cut needs a run to end: option -> counts."""
     marks: dict[str, frozenset[int]] = {}
     for cut in program.cuts:
-        if isinstance(cut, GrowCut):
+        if not isinstance(cut, PairCut):
+            before = 1 if isinstance(cut, PointCut) else 0
             for name, count in cut.counts.items():
-                marks[name] = marks.get(name, frozenset()) | {count}
+                marks[name] = marks.get(name, frozenset()) | {count, count - before}
     return marks
 
 
@@ -219,6 +221,19 @@ def serve_markets(model: Model) -> None:
             for path in paths:
                 terms = [(model.carried[path], 1.0), (model.chosen[path], -market.scale_max)]
                 model.add(f"only_if_chosen_{path}", _sum(terms) <= 0)
+
+
+def only_where_needed(model: Model) -> None:
+    """An option whose rows only exclusive paths ask for is taken only with one of those paths, unless it may stand idle."""
+    askers = {row.name: {path for path in row.rates if path in model.chosen} for row in model.program.rows}
+    free = {row.name for row in model.program.rows if any(path not in model.chosen for path in row.rates)}
+    every = set(model.chosen)
+    for option in model.program.options:
+        needed = set().union(*(askers.get(row, set()) for row in option.loads))
+        if option.name in model.program.idle or free & option.loads.keys() or not needed or needed == every:
+            continue
+        terms = [(piece.taken, 1.0) for piece in model.pieces[option.name]]
+        model.add(f"needed_{option.name}", _sum(terms + [(model.chosen[path], -1.0) for path in sorted(needed)]) <= 0)
 
 
 def serve_alike(model: Model) -> None:
@@ -313,13 +328,23 @@ def apply_cuts(model: Model) -> None:
     """What verification has ruled out."""
     for number, cut in enumerate(model.program.cuts):
         if isinstance(cut, GrowCut):
+            pools = {option.pool for option in model.program.options if option.name in cut.counts}
             more = [
                 (piece.taken, 1.0)
                 for option in model.program.options
                 for piece in model.pieces[option.name]
-                if option.replicas[piece.first] > cut.counts.get(option.name, 0)
+                if option.pool in pools and option.replicas[piece.first] > cut.counts.get(option.name, 0)
             ]
-            model.add(f"grow_{number}", _sum(more) >= 1)
+            here = [(model.chosen[path], -1.0) for path in cut.paths]
+            model.add(f"grow_{number}", _sum(more + here) >= 1 - len(here))
+        elif isinstance(cut, PointCut):
+            exactly = [
+                (piece.taken, 1.0)
+                for option in model.program.options
+                for piece in model.pieces[option.name]
+                if option.replicas[piece.first] == option.replicas[piece.last] == cut.counts.get(option.name, 0)
+            ]
+            model.add(f"not_again_{number}", _sum(exactly) <= len(cut.counts) - 1)
         else:
             together = [(piece.taken, 1.0) for name in cut.options for piece in model.pieces.get(name, [])]
             model.add(f"not_together_{number}", _sum(together) <= len(cut.options) - 1)

@@ -119,9 +119,17 @@ class Purchase:
 
 @dataclass(frozen=True)
 class GrowCut:
-    """A plan with these counts failed, and so does every plan within them: some option must have more than ``counts``
-    [b].
+    """What these counts reach on these exclusive paths is known, and plans within them reach no more: another path, or some option
+    of the same pools with more than ``counts`` [b].
     """
+
+    counts: Mapping[str, int]
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PointCut:
+    """A plan of exactly these counts (and perhaps more options) is not to be proposed again."""
 
     counts: Mapping[str, int]
 
@@ -135,8 +143,11 @@ class PairCut:
 
 @dataclass(frozen=True)
 class Program:
-    """The whole program. max_options: pool -> most configurations in it (absent: no cap). budget_usd_per_h: hard cap
-    on cost.
+    """The whole program.
+
+    max_options: pool -> most configurations in it (absent: no cap). budget_usd_per_h: hard cap on cost. keep: of each group of
+    options one must be taken (what stands and is kept). idle: options that may be taken where no chosen path needs them.
+    one_scale: all markets are served to the same degree.
     """
 
     markets: tuple[Market, ...]
@@ -147,8 +158,9 @@ class Program:
     max_options: Mapping[str, int] = field(default_factory=dict)
     budget_usd_per_h: float | None = None
     purchases: tuple[Purchase, ...] = ()
-    cuts: tuple[GrowCut | PairCut, ...] = ()
+    cuts: tuple[GrowCut | PointCut | PairCut, ...] = ()
     keep: tuple[tuple[str, ...], ...] = ()
+    idle: frozenset[str] = frozenset()
     one_scale: bool = False
 
     @property

@@ -21,7 +21,7 @@ from pddplan.optimize.columns import Columns
 from pddplan.optimize.judge import Judge, decision_of, goodness, value_of
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
 from pddplan.optimize.objective import UNITS, gap_of, objective_value
-from pddplan.optimize.program import PairCut, Program, Solution
+from pddplan.optimize.program import GrowCut, PairCut, PointCut, Program, Solution
 from pddplan.optimize.result import SearchLog
 from pddplan.optimize.routes import Need, Route, routes_of
 from pddplan.optimize.settings import finer_settings, outer_settings, relay_thresholds_s
@@ -246,7 +246,7 @@ class Search:
 
     def _work(self, columns: Columns) -> float:
         """Search one choice of settings; returns the bound on what it can still give."""
-        cuts: list[PairCut] = []
+        cuts: list[GrowCut | PointCut | PairCut] = []
         while True:
             program = replace(columns.program(*self._scales(columns)), cuts=tuple(cuts))
             solution = self._solve(program)
@@ -267,11 +267,19 @@ class Search:
                     return -math.inf
                 continue
             left = self._explore(columns, program, solution)
-            cuts.append(PairCut(tuple(solution.counts)))
+            cuts.append(self._cut(solution))
             self.outcome.cuts += 1
             if left > (self.incumbent.value if self.incumbent else -math.inf):
                 self.outcome.timed_out = True
                 return max(left, bound) if self.fixed_scale else bound
+
+    def _cut(self, solution: Solution) -> GrowCut | PointCut | PairCut:
+        """What exploring a solution has settled: its configurations at the scenario's demand; where the served share is free, the
+        counts under it for goodput (fewer serve no more), and the point itself for a ratio.
+        """
+        if self.fixed_scale:
+            return PairCut(tuple(solution.counts))
+        return GrowCut(solution.counts, tuple(solution.scales)) if self.goal == "max-goodput" else PointCut(solution.counts)
 
     def _used(self, columns: Columns, program: Program, solution: Solution) -> tuple[Route, ...]:
         return tuple(route for route in columns.routes if solution.scales.get(route.name, 0.0) > 0)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import linprog
 
-from pddplan.optimize.program import GrowCut, Program
+from pddplan.optimize.program import GrowCut, PointCut, Program
 
 
 def choices(program: Program) -> Iterator[dict[str, int]]:
@@ -21,13 +21,16 @@ def choices(program: Program) -> Iterator[dict[str, int]]:
             sum(option.uses[r.name][pick] for option, pick in taken if r.name in option.uses) > r.limit + 1e-9 for r in program.resources
         ):
             continue
-        if all(_passes(cut, taken) for cut in program.cuts):
+        if all(_passes(cut, taken, program.options) for cut in program.cuts):
             yield choice
 
 
-def _passes(cut, taken) -> bool:
+def _passes(cut, taken, options) -> bool:
     if isinstance(cut, GrowCut):
-        return any(option.replicas[pick] > cut.counts.get(option.name, 0) for option, pick in taken)
+        pools = {o.pool for o in options if o.name in cut.counts}
+        return any(o.pool in pools and o.replicas[pick] > cut.counts.get(o.name, 0) for o, pick in taken)
+    if isinstance(cut, PointCut):
+        return {option.name: int(option.replicas[pick]) for option, pick in taken if option.name in cut.counts} != dict(cut.counts)
     names = {option.name for option, _ in taken}
     return not set(cut.options) <= names
 

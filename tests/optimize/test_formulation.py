@@ -10,7 +10,7 @@ import pytest
 
 from pddplan.optimize import milp
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio, state
-from pddplan.optimize.program import GrowCut, Market, Option, PairCut, Program, Purchase, Resource, Row
+from pddplan.optimize.program import GrowCut, Market, Option, PairCut, PointCut, Program, Purchase, Resource, Row
 from pddplan.optimize.program import Path as Way
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,6 +38,16 @@ FAMILIES = {
         paths=(Way("path", "all"), Way("other", "all", 0.9)),
         rows=(Row("demand", {"path": 5.0, "other": 3.0}),),
     ),
+    "needed": program(
+        option("a", loads={"here": 1.0}),
+        option("b", pool="Q", loads={"there": 1.0}),
+        option("old", pool="Q", loads={"there": 1.0}),
+        markets=(Market("all", 5.0, 1.0, 1.0, exclusive=True),),
+        paths=(Way("path", "all"), Way("other", "all")),
+        rows=(Row("here", {"path": 5.0}), Row("there", {"other": 3.0})),
+        keep=(("old",),),
+        idle=frozenset({"old"}),
+    ),
     "alike": program(
         option("a"),
         markets=(Market("one", 5.0, 0.5, 1.0), Market("two", 3.0, 0.5, 1.0)),
@@ -53,7 +63,7 @@ FAMILIES = {
         purchases=(Purchase("gpus", ("night", "day"), (0.5, 0.5), 1.0, 5.0, 2.5, 1.5, 0.5),),
     ),
     "budget": program(option("a"), budget_usd_per_h=2.0),
-    "cuts": program(option("a"), option("b", pool="MD"), cuts=(GrowCut({"a": 2}), PairCut(("a", "b")))),
+    "cuts": program(option("a"), option("b", pool="MD"), cuts=(GrowCut({"a": 2}), PointCut({"a": 3, "b": 1}), PairCut(("a", "b")))),
 }
 
 

@@ -11,9 +11,12 @@ from programs import programs
 
 from pddplan.optimize.dominance import drop_dominated
 from pddplan.optimize.milp import solve_cost, solve_goodput, solve_ratio
-from pddplan.optimize.program import GrowCut, PairCut
+from pddplan.optimize.program import GrowCut, PairCut, PointCut
 
-many = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+deep = settings(many, max_examples=400)
 
 
 def value(solution):
@@ -63,7 +66,7 @@ def test_cuts_exclude_what_they_say_and_nothing_else(program):
     assume(all(rate > 0 for row in program.rows for rate in row.rates.values()))
     solution = solve_cost(program)
     assume(solution is not None and solution.counts)
-    for cut in (GrowCut(solution.counts), PairCut(tuple(solution.counts))):
+    for cut in (GrowCut(solution.counts), PointCut(solution.counts), PairCut(tuple(solution.counts))):
         with_cut = replace(program, cuts=(cut,))
         again = solve_cost(with_cut)
         assert same(value(again), brute_force.least_cost(with_cut))
@@ -110,3 +113,14 @@ def test_scaling_prices_scales_the_cost_and_the_same_program_gives_the_same_plan
     assert (first is None) == (scaled is None)
     if first is not None:
         assert scaled.objective == pytest.approx(3 * first.objective, rel=1e-6)
+
+
+@pytest.mark.slow
+@deep
+@given(programs(scalable=True))
+def test_all_three_objectives_equal_brute_force_on_hundreds_of_programs(program):
+    assert same(value(solve_goodput(program)), brute_force.best_goodput(program))
+    cheapest = solve_cost(program)
+    assert same(value(cheapest), brute_force.least_cost(program))
+    if cheapest is None or cheapest.cost_usd_per_h > 0:
+        assert same(value(solve_ratio(program)), brute_force.best_ratio(program))
