@@ -8,6 +8,8 @@ from math import ceil, inf
 
 import numpy as np
 
+from pddplan.hardware.dtypes import compute_dtype
+from pddplan.hardware.types import Chip
 from pddplan.model.kv_cache import KvTerm, kv_cache
 from pddplan.model.spec import Attention, Ffn, Gemm, Layer, ModelSpec, Parallel, WeightGroup
 from pddplan.roofline.kernels import AttentionKernel, KernelSet
@@ -321,3 +323,14 @@ def _main_group(model: ModelSpec) -> WeightGroup:
 
 def _count(layers: Sequence[Layer], *kinds: str) -> int:
     return sum(layer.attention.kind in kinds for layer in layers)
+
+
+def configuration_warnings(model: ModelSpec, chip: Chip) -> tuple[str, ...]:
+    """What a reader must know of a price: formats the chip lacks, efficiencies of another chip, a model read generically."""
+    groups: tuple[WeightGroup, ...] = ("attention", "experts", "dense_ffn")
+    found = [compute_dtype(chip, model.weight_dtype[group])[1] for group in groups]
+    if chip.efficiency_kind != "measured":
+        found.append(f"{chip.name}: no kernel of this chip was measured; efficiencies are those of {chip.efficiency_of} (assumed)")
+    if not model.validated:
+        found.append(f"{model.name}: unvalidated architecture, a generic estimate")
+    return tuple(dict.fromkeys(text for text in found if text))

@@ -13,13 +13,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pddplan.errors import InputError, PddplanError, Problem
-from pddplan.hardware import compute_dtype, load_chip
+from pddplan.hardware import load_chip
 from pddplan.hardware.types import Chip
 from pddplan.model.kv_cache import KvCache, kv_cache
 from pddplan.model.memory import waterfall
-from pddplan.model.spec import ModelSpec, Parallel, WeightGroup
+from pddplan.model.spec import ModelSpec, Parallel
 from pddplan.roofline.checkpoint import served_checkpoint
-from pddplan.roofline.configuration import configuration_terms
+from pddplan.roofline.configuration import configuration_terms, configuration_warnings
 from pddplan.roofline.kernels import kernel_set
 from pddplan.roofline.overlay_file import base_engine
 from pddplan.roofline.speculation import draft_terms
@@ -137,17 +137,6 @@ def price(key: ConfigurationKey) -> Configuration:
         pool = MINIMUM_POOL_SHARE * memory.capacity
         warnings = (*warnings, f"does not fit as described ({memory.why}); priced as if it did")
     return Configuration(model, chip, key.engine, engine, parallel, cache.per_gpu(parallel), terms, pool, warnings)
-
-
-def configuration_warnings(model: ModelSpec, chip: Chip) -> tuple[str, ...]:
-    """What a reader must know of a price: formats the chip lacks, efficiencies of another chip, a model read generically."""
-    groups: tuple[WeightGroup, ...] = ("attention", "experts", "dense_ffn")
-    found = [compute_dtype(chip, model.weight_dtype[group])[1] for group in groups]
-    if chip.efficiency_kind != "measured":
-        found.append(f"{chip.name}: no kernel of this chip was measured; efficiencies are those of {chip.efficiency_of} (assumed)")
-    if not model.validated:
-        found.append(f"{model.name}: unvalidated architecture, a generic estimate")
-    return tuple(dict.fromkeys(text for text in found if text))
 
 
 def _distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

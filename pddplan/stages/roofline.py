@@ -18,11 +18,10 @@ from pddplan.model.kv_cache import KvCache, kv_cache
 from pddplan.model.memory import Reserves, Waterfall, waterfall
 from pddplan.model.parallel import check
 from pddplan.model.spec import ModelSpec, Parallel
-from pddplan.roofline.configuration import configuration_terms
+from pddplan.roofline.configuration import configuration_terms, configuration_warnings
 from pddplan.roofline.kernels import kernel_set
 from pddplan.roofline.overlay import Overlay
 from pddplan.roofline.overlay_file import base_engine, load_overlay
-from pddplan.roofline.rows import configuration_warnings
 from pddplan.roofline.speculation import Speculation, draft_terms, speculative_step
 from pddplan.roofline.step import PrefillTime, StepTime, decode_step, prefill_latency, prefill_occupancy, prefill_passes
 from pddplan.roofline.terms import FloatArray, StepTerms, stack
