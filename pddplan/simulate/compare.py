@@ -15,7 +15,8 @@ from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.flows import active_deployments
 from pddplan.pdd.plan import Decision, Evaluation
-from pddplan.simulate.replay import PIPELINES, Records, Replay, Run
+from pddplan.simulate.records import PIPELINES, Records, Run
+from pddplan.simulate.replay import Replay
 from pddplan.simulate.streams import streams
 
 FloatArray = NDArray[np.float64]

@@ -23,6 +23,7 @@ from pddplan.simulate.aggregated_pool import AggregatedPool
 from pddplan.simulate.decode_pool import DecodeInstance, DecodePool, Job
 from pddplan.simulate.line import SharedLine, Transfer
 from pddplan.simulate.prefill_pool import Prefill, PrefillPool
+from pddplan.simulate.records import PIPELINES, Records, Run, longest_gaps
 from pddplan.simulate.requests import Arrivals
 from pddplan.simulate.stage_tables import DecodeTimes, PrefillTimes
 from pddplan.stages.profiled import ProfiledStage
@@ -30,42 +31,7 @@ from pddplan.stages.profiled import ProfiledStage
 FloatArray = NDArray[np.float64]
 Steps = Generator[simpy.Event, Any, Any]
 
-PIPELINES = ("P-MD", "P-RLD-MD", "local", "P-RLD", "AGG")
 CATCH_UP_BATCHES_MOST = 12
-
-
-@dataclass(frozen=True)
-class Records:
-    """What happened to the measured requests of one deployment, shape (requests,); inf where a request never got there.
-
-    pipeline: index into PIPELINES. relay_tokens: output tokens that RLD emitted.
-    """
-
-    deployment: str
-    class_index: NDArray[np.int64]
-    ttft_s: FloatArray
-    e2e_s: FloatArray
-    stall_s: FloatArray
-    output_tokens: FloatArray
-    pipeline: NDArray[np.int64]
-    relay_tokens: FloatArray
-
-    @property
-    def tpot_s(self) -> FloatArray:
-        """(last token - first) / (O - 1); NaN for answers of one token."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            pace = (self.e2e_s - self.ttft_s) / (self.output_tokens - 1.0)
-        return np.where(self.output_tokens > 1.0, np.where(np.isfinite(self.e2e_s), pace, np.inf), np.nan)
-
-
-@dataclass(frozen=True)
-class Run:
-    """Records of every deployment, and loads: pools by index of the decision, lines by name (shares of capacity)."""
-
-    records: tuple[Records, ...]
-    pool_load: Mapping[int, float]
-    line_load: Mapping[str, float]
-    seconds: float
 
 
 class Replay:
@@ -539,7 +505,7 @@ class _Service:
     def records(self) -> Records:
         """The measured requests, in order of arrival."""
         kept = np.array(self.order[self.skip : self.skip + self.measure], dtype=np.int64)
-        stall = np.maximum(self._longest_gaps(kept), self.own_gap[kept])
+        stall = np.maximum(longest_gaps([self.spans[i] for i in kept]), self.own_gap[kept])
         return Records(
             self.deployment.name,
             self.arrivals.class_index[kept],
@@ -550,25 +516,6 @@ class _Service:
             self.pipeline[kept],
             self.relay_tokens[kept],
         )
-
-    def _longest_gaps(self, kept: NDArray[np.int64]) -> FloatArray:
-        """Longest step (or extend between steps) that each request sat through."""
-        longest = np.zeros(kept.size)
-        by_instance: dict[int, tuple[Any, list[tuple[int, float, float]]]] = {}
-        for k, i in enumerate(kept):
-            for instance, begin, end in self.spans[i]:
-                by_instance.setdefault(id(instance), (instance, []))[1].append((k, begin, end))
-        for instance, spans in by_instance.values():
-            ends = np.array([t for t, _ in instance.gaps])
-            gaps = np.array([g for _, g in instance.gaps] + [0.0])
-            which = np.array([k for k, _, _ in spans])
-            begin = np.searchsorted(ends, np.array([b for _, b, _ in spans]) + 1e-9)
-            end = np.searchsorted(ends, np.array([e for _, _, e in spans]) + 1e-9)
-            some = end > begin
-            if some.any():
-                pairs = np.stack([begin[some], end[some]], axis=1).ravel()
-                np.maximum.at(longest, which[some], np.maximum.reduceat(gaps, pairs)[::2])
-        return longest
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import pytest
 from pddplan.errors import InputError
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision
-from pddplan.simulate.replay import PIPELINES, Records, Replay
+from pddplan.simulate.records import PIPELINES, Records
+from pddplan.simulate.replay import Replay
 from pddplan.simulate.requests import Arrivals, from_mix
 from pddplan.simulate.streams import streams
 from pddplan.workload.sessions import SessionTurns
