@@ -62,10 +62,10 @@ def longest_gaps(spans: Sequence[Sequence[tuple[Any, float, float]]]) -> FloatAr
         ends = np.array([t for t, _ in instance.gaps])
         gaps = np.array([g for _, g in instance.gaps] + [0.0])
         which = np.array([k for k, _, _ in met])
-        begin = np.searchsorted(ends, np.array([b for _, b, _ in met]) + 1e-9)
-        end = np.searchsorted(ends, np.array([e for _, _, e in met]) + 1e-9)
-        some = end > begin
+        after = np.searchsorted(ends, np.array([b for _, b, _ in met]) + 1e-9)
+        until = np.searchsorted(ends, np.array([e for _, _, e in met]) + 1e-9)
+        some = until > after
         if some.any():
-            pairs = np.stack([begin[some], end[some]], axis=1).ravel()
+            pairs = np.stack([after[some], until[some]], axis=1).ravel()
             np.maximum.at(longest, which[some], np.maximum.reduceat(gaps, pairs)[::2])
     return longest
