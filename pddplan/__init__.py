@@ -5,7 +5,9 @@ load_scenario, optimize, evaluate and simulate are the whole of the command line
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,6 +37,25 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'pddplan' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """A subpackage that bears the name of a function of the API (``optimize``, ``simulate``) and, once imported, can be called as it."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return getattr(import_module("pddplan.api"), self.__name__.rpartition(".")[2])(*arguments, **options)
+
+
+class _Front(ModuleType):
+    """This module: Python puts imported subpackages into it, over functions of the same name; those are made callable."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _HOMES and isinstance(value, ModuleType):
+            value.__class__ = _Package
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Front
 
 
 def __dir__() -> list[str]:

@@ -162,3 +162,14 @@ def test_an_interrupt_leaves_no_half_file_and_one_line(tmp_path: Path, after_s: 
     assert list(tmp_path.iterdir()) == []
     assert process.returncode == 130
     assert err.decode().splitlines() == ["error: interrupted; files already finished are kept, none is half written"]
+
+
+def test_the_functions_of_the_api_work_after_their_namesakes_were_imported() -> None:
+    code = (
+        "import pddplan.optimize.search, pddplan.simulate\n"
+        "from pddplan import evaluate, load_scenario, optimize, simulate\n"
+        "assert optimize(load_scenario('melange')).status == 'optimal'\n"
+        "assert callable(simulate) and callable(evaluate)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
