@@ -134,11 +134,19 @@ class PlanContext:
 
     def with_deployments(self, deployments: Mapping[str, Deployment]) -> PlanContext:
         """The same rooms, chips and prices under other traffic; stages are shared, since no traffic is in them."""
-        return replace(self, deployments=deployments, _rows={})
+        return replace(self, deployments=deployments, _rows={}, _passes={}, _queues={})
 
     def sharing(self, other: PlanContext) -> PlanContext:
         """This context with the traffic of ``other``, whose instances on the same chips it need not build again."""
-        return replace(self, deployments=other.deployments, _instances=other._instances, _rows=other._rows, _tables=other._tables)
+        return replace(
+            self,
+            deployments=other.deployments,
+            _instances=other._instances,
+            _rows=other._rows,
+            _tables=other._tables,
+            _passes=other._passes,
+            _queues=other._queues,
+        )
 
     def settings(self, deployment: str, relay_threshold_s: float | None = None) -> Settings:
         """The scenario's policy of one deployment as Settings; where the policy says auto, ``relay_threshold_s`` and 8192-token chunks

@@ -215,8 +215,8 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "hiding.title": ("What happens to a request whose TTFT is the {q} ({ttft})?", "TTFT 处于 {q}（{ttft}）的请求经历了什么？"),
     "hiding.summary": (
-        "{pipeline}: {input:,} input tokens, {uncached:,} of them uncached; {hidden} of transfer hidden, longest gap {stall}.",
-        "{pipeline}：输入 {input:,} 词元，其中 {uncached:,} 未命中；隐藏传输 {hidden}，最长间隔 {stall}。",
+        "{pipeline}: {input:,} input tokens, {uncached:,} of them uncached; {hidden} of transfer hidden, handoff stall {stall}.",
+        "{pipeline}：输入 {input:,} 词元，其中 {uncached:,} 未命中；隐藏传输 {hidden}，交接停顿 {stall}。",
     ),
     "hiding.hidden": ("Hidden transfer", "被隐藏的传输"),
     "hiding.e2e": ("End to end", "端到端"),
@@ -282,4 +282,5 @@ TEXT: dict[str, tuple[str, str]] = {
         "{seen} feasible plans that the search judged; this plan at {cost} USD/h and {ttft} s.",
         "搜索中评估过的 {seen} 个可行方案；本方案 {cost} 美元/小时，{ttft} 秒。",
     ),
+    "hiding.stall": ("Handoff stall", "交接停顿"),
 }

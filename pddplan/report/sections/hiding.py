@@ -87,7 +87,7 @@ def _table(timelines: Sequence[Timeline], t: Translate) -> Table:
         Column(t("column.pipeline"), align="left"),
         Column("TTFT", "s"),
         Column(t("hiding.hidden"), "s"),
-        Column(t("axis.stall"), "ms"),
+        Column(t("hiding.stall"), "ms"),
         Column(t("hiding.e2e"), "s"),
     )
     rows = tuple((f"P{100 * x.percentile:g}", x.pipeline, x.ttft_s, x.hidden_s, 1e3 * x.stall_s, x.e2e_s) for x in timelines)
