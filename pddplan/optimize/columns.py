@@ -136,7 +136,7 @@ class Columns:
         for need in route.needs:
             row = f"{deployment.name} {need.role} {need.site} {need.rows}"
             found = [self._option(Slot(need, c), (row,), row) for c in self.candidates.of(deployment.name, need.role, need.site)]
-            demand = 1.0 / self.scale_max if need.role == "RLD" else self.bounds.rate_per_s(need, deployment)
+            demand = 1.0 / (self.scale_max or 1.0) if need.role == "RLD" else self.bounds.rate_per_s(need, deployment)
             yield row, demand, [option for option in found if option.replicas.size]
         if route.line is not None:
             line = self.context.lines[route.line]
