@@ -302,7 +302,7 @@ class _Judge:
             rld_token_share=eager / output if output > 0.0 else 0.0,
             line_gbps_mean=sum(link.bytes_per_s_mean for link in links) / GBPS_BYTES_PER_S,
             line_gbps_needed=sum(link.bytes_per_s_needed for link in links) / GBPS_BYTES_PER_S,
-            usd_per_million_output_tokens=cost / tokens_per_h * 1e6 if tokens_per_h > 0.0 else math.inf,
+            usd_per_million_output_tokens=cost / tokens_per_h * 1e6 if tokens_per_h > 0.0 and stable else math.nan,
             gpus=sum(pool.pool.gpus for pool in pools),
             tpot_inclusive_mean_s=self._mean_inclusive_tpot() if known and not self.brief else math.nan,
             task_p50_s=None if task is None else float(GRID.quantile(task, 0.5)),

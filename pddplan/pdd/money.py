@@ -32,7 +32,8 @@ class Money:
     by_role, by_tokens: cost per million tokens under both attributions; by_role is None where an aggregated pool is known by its
     rate alone, since nobody can say which phase its time went to. utilisation: busy share of what is paid for (pools by their
     cost, at mean traffic). output: cost per million output tokens of the whole bill, allocated and used. per_request, per_task in
-    currency. business: None where no token prices are known.
+    currency. business: None where no token prices are known. An unstable plan does not serve its traffic: it has a bill, but no cost of a
+    token, request or task (None or NaN) and no business.
     """
 
     bill: Bill
@@ -61,12 +62,16 @@ def money(context: PlanContext, evaluation: Evaluation) -> Money | None:
     busy = sum(pool.cost_usd_per_h * min(pool.utilisation, 1.0) for pool in evaluation.pools)
     paid = sum(pool.cost_usd_per_h for pool in evaluation.pools)
     utilisation = busy / paid * rate / peak if paid > 0 and peak > 0 else math.nan
+    prices, source = _prices_if_known(context)
+    if not evaluation.stable:
+        unknown = TokenCosts(None, None, None, "tokens")
+        nothing = Utilised(math.nan, math.nan)
+        return Money(bill, flow, utilisation, None, unknown, nothing, math.nan, math.nan, prices, source, None)
     by_role = None
     if (shares := _shares(context, evaluation)) is not None:
         by_role = token_costs(bill.by_role(), flow, "role", cached_prefill_share=shares[0], aggregated_prefill_share=shares[1])
     turns = sum(rates[each.name] * _turns(each) for each in deployments) / rate
     each = per_request(bill.per_hour, rate)
-    prices, source = _prices_if_known(context)
     output = per_request(bill.per_hour, flow.output_per_s) * 1e6 if flow.output_per_s > 0 else math.nan
     return Money(
         bill=bill,

@@ -143,7 +143,7 @@ class LinkResult:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The metrics of the JSON contract; field names are its keys."""
+    """The metrics of the JSON contract; field names are its keys. NaN: not defined, as what a token costs where none is served."""
 
     goodput_rps: float
     p_good: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -231,6 +232,8 @@ def _per_million(case: _Case) -> Answer:
     tokens = sum((d.mix.mean_rate_per_s or d.mix.rate_per_s) * d.mix.mean(d.mix.output_tokens) for d in case.context.deployments.values())
     m = case.metrics
     filled = f"{m.cost_usd_per_h:.6g} / ({tokens:.6g} tokens/s x 3600) x 1e6 = {m.usd_per_million_output_tokens:.6g} {case.money}"
+    if math.isnan(m.usd_per_million_output_tokens):
+        filled = "not defined: " + ("no output is asked for" if not tokens else "the plan does not carry the demand")
     terms = [Term("output", f"{tokens:.6g} tokens/s at mean demand", "workload"), *_cost(case)[2]]
     return "whole cost per hour / output tokens per hour x 1e6", filled, terms, "docs/model/economics.md"
 

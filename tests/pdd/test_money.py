@@ -12,7 +12,8 @@ from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.fixed_plan import fixed_decision
 from pddplan.pdd.money import Money, money
-from pddplan.report.json import json_text
+from pddplan.pipeline import evaluate as evaluate_scenario
+from pddplan.report.json import json_text, plan_document
 from pddplan.report.money import money_document, money_lines
 
 SPLIT = """plan={pools: [{site: A, role: P, chip: h100-sxm, instances: 40, profile: 1}, {site: A, role: RLD, chip: h100-sxm, instances: 3,
@@ -116,3 +117,17 @@ def test_a_plan_that_serves_nothing_has_no_money() -> None:
     evaluation = evaluate(context, fixed_decision(context))
     idle = {name: replace(each, mix=replace(each.mix, rate_per_s=0.0)) for name, each in context.deployments.items()}
     assert money(context.with_deployments(idle), evaluation) is None
+
+
+def test_an_unstable_plan_has_a_bill_but_no_cost_of_a_token() -> None:
+    scenario = load_scenario("pdd-88-vs-43-32", (SPLIT, "workload.rate=500 req/s"))
+    result = evaluate_scenario(scenario)
+    assert not result.evaluation.stable
+    document = json.loads(json_text(plan_document(result, scenario)))
+    assert document["metrics"]["goodput_rps"] == 0
+    assert document["metrics"]["usd_per_million_output_tokens"] is None
+    bill = document["money"]
+    assert bill["per_hour"] == pytest.approx(document["metrics"]["cost_usd_per_h"])
+    assert all(cost is None for cost in bill["per_million_by_tokens"].values())
+    absent = ("per_million_by_role", "per_million_output_allocated", "per_million_output_used", "per_request", "per_task", "margin")
+    assert [name for name in absent if bill[name] is not None] == []
