@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
@@ -22,8 +22,7 @@ class Section(BaseModel):
         if not isinstance(value, dict):
             return value
         fields = cls.model_fields
-        wrong = {k: str(v).lower() for k, v in value.items() if isinstance(v, bool) and k in fields and _is_number(fields[k].annotation)}
-        return {**value, **wrong} if wrong else value
+        return {k: _truth_as_text(v, fields[k].annotation) if k in fields else v for k, v in value.items()}
 
 
 class ShortForm(Section):
@@ -46,6 +45,21 @@ class ShortForm(Section):
             definition.clear()
             definition.update({"anyOf": [{"type": ["number", "string"]}, mapping]})
         return reference
+
+
+def _truth_as_text(value: Any, annotation: Any) -> Any:
+    """``value`` with true and false as text wherever ``annotation`` means a number, in lists and maps of numbers too."""
+    if isinstance(value, bool):
+        return str(value).lower() if _is_number(annotation) else value
+    if not isinstance(value, list | tuple | dict):
+        return value
+    kind = Mapping if isinstance(value, dict) else Sequence
+    inner = [get_args(a) for a in _alternatives(annotation) if isinstance(get_origin(a), type) and issubclass(get_origin(a), kind)]
+    if not inner or not inner[0]:
+        return value
+    if isinstance(value, dict):
+        return {k: _truth_as_text(v, inner[0][1]) for k, v in value.items()}
+    return [_truth_as_text(v, inner[0][0]) for v in value]
 
 
 def _is_number(annotation: Any) -> bool:

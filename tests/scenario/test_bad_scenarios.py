@@ -181,3 +181,16 @@ def test_a_truth_value_is_no_number(small: str, scenario_file: Write, value: str
 def test_a_tab_is_told_as_a_tab(small: str, scenario_file: Write) -> None:
     (problem,) = problems_of(scenario_file(small.replace("sites:", "sites:\n\tA:", 1)))
     assert "a tab: YAML is indented with spaces" in problem.found
+
+
+@pytest.mark.parametrize(
+    ("extra", "path"),
+    [
+        ("search: {tp: [true]}", "search.tp[0]"),
+        ("search: {tp: [1, false]}", "search.tp[1]"),
+        ("search: {redundancy: {P: true}}", "search.redundancy.P"),
+        ("plan: {pools: [{site: A, role: P, chip: h100-sxm, instances: 1}], links: {A-B: true}}", "plan.links.A-B"),
+    ],
+)
+def test_a_truth_value_in_a_list_or_map_of_numbers_is_no_number(small: str, scenario_file: Write, extra: str, path: str) -> None:
+    assert any(problem.place.endswith(path) for problem in problems_of(scenario_file(small + extra + "\n")))
