@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pddplan.optimize.baselines import baselines
 from pddplan.optimize.explain import bindings, rejections
+from pddplan.optimize.idle import idle_decision
 from pddplan.optimize.infeasible import explain_infeasible
 from pddplan.optimize.objective import objective_of
 from pddplan.optimize.purchase import purchase_terms
@@ -13,17 +16,24 @@ from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate as evaluate_decision
 from pddplan.pdd.fixed_plan import fixed_decision
+from pddplan.pdd.flows import active_deployments
 from pddplan.pdd.money import money
 from pddplan.pdd.plan import Decision
 from pddplan.scenario.schema import Scenario
 
 
 def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
-    """The best plan of a scenario, proven as far as ``gap`` says. Raises InputError, InfeasibleError, SolverError.
+    """The best plan of a scenario, proven as far as ``gap`` says; where nothing arrives, the least that must stand.
+
+    Raises InputError, InfeasibleError, SolverError.
 
     explain: also solve the baselines, value what binds by re-solving, and say why alternatives lost.
     """
     context = PlanContext.from_scenario(scenario)
+    active = active_deployments(context)
+    if not active:
+        return replace(evaluate_plan(scenario, idle_decision(context), context), status="optimal")
+    context = context.with_deployments({deployment.name: deployment for deployment in active})
     search = Search.of(context, Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap))
     outcome = search.run()
     if outcome.best is None:

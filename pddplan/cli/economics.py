@@ -43,13 +43,14 @@ def bathtub(
 
     Example: pddplan bathtub pdd-reference --price-ratio 0.1
     """
+    from pddplan.pdd.context import PlanContext, traffic_of
     from pddplan.pdd.money import token_prices
     from pddplan.report.bathtub import bathtub_document, bathtub_lines, bathtub_page
     from pddplan.studies.bathtub import bathtub as study_bathtub
 
     read = read_scenario(scenario, set_, price_source)
+    prices = token_prices(traffic_of(PlanContext.from_scenario(read)), deployment, price_ratio)
     context, decision = planned_decision(read)
-    prices = token_prices(context, deployment, price_ratio)
     study = study_bathtub(context, decision, deployment=deployment, prices=prices)
     if json_ is not None:
         write_json(bathtub_document(study), json_, force)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -115,7 +115,7 @@ class PlanContext:
             try:
                 deployments[name] = _deployment(scenario, name)
             except InputError as error:
-                problems += error.problems
+                problems += [replace(p, place=_place(scenario, name, p.place)) for p in error.problems]
         if problems:
             raise InputError(problems)
         lines = {name: Line.from_link(name, link) for name, link in scenario.links.items()}
@@ -130,7 +130,8 @@ class PlanContext:
             for name, line in lines.items()
             if not any(line.prices_usd_h.values())
         ]
-        return cls(scenario, deployments, lines, chips, stocks, prices, (*hints, *unpriced))
+        beyond = [text for deployment in deployments.values() for text in _beyond_positions(deployment)]
+        return cls(scenario, deployments, lines, chips, stocks, prices, (*hints, *unpriced, *beyond))
 
     def with_deployments(self, deployments: Mapping[str, Deployment]) -> PlanContext:
         """The same rooms, chips and prices under other traffic; stages are shared, since no traffic is in them."""
@@ -299,6 +300,13 @@ class PlanContext:
         return sum(deployment.mix.rate_per_s for deployment in self.deployments.values())
 
 
+def traffic_of(context: PlanContext) -> PlanContext:
+    """The context itself. Raises InputError where nothing arrives: for studies that ask what serving a request takes."""
+    if context.rate_per_s > 0.0:
+        return context
+    raise InputError(Problem("workload.rate", "no request arrives", "a rate over 0", "10 req/s"))
+
+
 def _deployment(scenario: Scenario, name: str) -> Deployment:
     given = scenario.each_deployment()[name]
     local = scenario.resolve(given.model.name)
@@ -316,6 +324,22 @@ def _deployment(scenario: Scenario, name: str) -> Deployment:
         engine=given.engine,
         speculation=_speculation(given.model),
     )
+
+
+def _place(scenario: Scenario, deployment: str, place: str) -> str:
+    """Path in the scenario of a problem with one deployment's model or workload."""
+    inner = f"model.{place}" if place == "kv_format" else place
+    return f"deployments.{deployment}.{inner}" if scenario.deployments and inner.startswith(("model.", "workload.")) else inner
+
+
+def _beyond_positions(deployment: Deployment) -> Iterator[str]:
+    """A warning for every class with requests longer than the model has positions for."""
+    mix, positions = deployment.mix, deployment.spec.max_position_embeddings
+    total = mix.input_tokens + mix.output_tokens
+    for index, name in enumerate(mix.class_names):
+        rows = (mix.class_index == index) & (mix.weight > 0.0)
+        if positions and rows.any() and (longest := float(total[rows].max())) > positions:
+            yield f"class {name}: requests of up to {longest:,.0f} tokens exceed the {positions:,} positions of {deployment.spec.name}"
 
 
 def _speculation(model: Model) -> Speculation | None:

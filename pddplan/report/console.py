@@ -26,16 +26,20 @@ def show_plan(console: Console, result: PlanResult, scenario: Scenario) -> None:
     """Print one plan with its explanations."""
     evaluation, money = result.evaluation, scenario.currency
     _say(console, f"{scenario.name}: {_fleet(evaluation)}", "bold")
-    _say(console, f"{_status(result)}. {_outcome(evaluation.metrics, money)}")
+    idle = result.money is None
+    cost = f"{significant(evaluation.metrics.cost_usd_per_h, 4)} {money}/h"
+    _say(console, f"{_status(result)}. {f'{cost}; no requests arrive' if idle else _outcome(evaluation.metrics, money)}")
     if not evaluation.stable:
         _say(console, "This plan is unstable: at least one pool or line is asked for more than it can do.", "bold red")
     for violation in evaluation.violations:
         value, limit = missed(violation)
         _say(console, f"misses {violation.constraint}: {value} against {limit}", "red")
-    console.print(_pools(evaluation, money))
+    if evaluation.pools:
+        console.print(_pools(evaluation, money))
     for line in _lines(evaluation, money):
         _say(console, line)
-    console.print(_latency(evaluation))
+    if not idle:
+        console.print(_latency(evaluation))
     for text in _bindings(result.binding):
         _say(console, text)
     for text in _rejections(result.rejected):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from pddplan.scenario.base import Section, ShortForm, teach
 from pddplan.scenario.quantities import Fraction, RequestRate, Seconds, Tokens
@@ -329,14 +329,18 @@ class Demand(Section):
         return self
 
 
+def _zero_needs_no_unit(value: object) -> object:
+    return "0 req/s" if not isinstance(value, bool) and value in (0, "0") else value
+
+
 class Workload(Section):
     """The traffic: named classes, or one trace, or one kind of session; ``rate`` is over all classes.
 
-    rate may be absent only where the one class is a trace, which brings its own; arrival_scv is a trace's own, or 1,
-    when absent. Shares of classes sum to 1.
+    A rate of 0 is traffic of which nothing arrives. rate may be absent only where the one class is a trace, which brings
+    its own; arrival_scv is a trace's own, or 1, when absent. Shares of classes sum to 1.
     """
 
-    rate: Annotated[RequestRate, Gt(0)] | None = None
+    rate: Annotated[RequestRate, BeforeValidator(_zero_needs_no_unit)] | None = None
     arrival_scv: Annotated[float, Ge(0)] | None = None
     classes: dict[str, WorkloadClass] = Field(default_factory=dict)
     trace: Trace | None = None

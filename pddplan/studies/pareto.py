@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pddplan.errors import InputError, Problem
 from pddplan.optimize.infeasible import explain_infeasible
 from pddplan.optimize.search import Effort, Incumbent, Search
-from pddplan.pdd.context import PlanContext
+from pddplan.pdd.context import PlanContext, traffic_of
 from pddplan.pdd.plan import Evaluation
 from pddplan.scenario.schema import Scenario
 from pddplan.scenario.sla import Sla, TailLimits
@@ -59,7 +59,7 @@ def pareto(scenario: Scenario, x: str = "cost_usd_per_h", y: str = "ttft_p99_s",
     """
     _check(x, y, points)
     cheapest = scenario.model_copy(update={"objective": "min-cost"})
-    context = PlanContext.from_scenario(cheapest)
+    context = traffic_of(PlanContext.from_scenario(cheapest))
     effort = Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap)
     search = Search.of(context, effort)
     outcome = search.run()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pddplan.errors import InfeasibleError, InputError, Problem
 from pddplan.optimize.box import Assessment, Point, best_in_box
 from pddplan.optimize.search import Effort, Incumbent, Search
-from pddplan.pdd.context import PlanContext
+from pddplan.pdd.context import PlanContext, traffic_of
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision, Evaluation
 from pddplan.scenario.schema import Scenario
@@ -72,7 +72,7 @@ def robust_plan(scenario: Scenario, expected: tuple[Future, ...] | None = None) 
     """
     chosen = expected or futures()
     _check(chosen)
-    nominal_context = PlanContext.from_scenario(scenario.model_copy(update={"objective": "min-cost", "served_share_min": 1.0}))
+    nominal_context = traffic_of(PlanContext.from_scenario(scenario.model_copy(update={"objective": "min-cost", "served_share_min": 1.0})))
     effort = Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap)
     contexts = [_under(nominal_context, future) for future in chosen]
     nominal = Search.of(nominal_context, effort).run().best

@@ -11,7 +11,7 @@ from pddplan.errors import InputError
 from pddplan.optimize.infeasible import explain_infeasible
 from pddplan.optimize.objective import UNITS, objective_value
 from pddplan.optimize.search import Effort, Incumbent, Search
-from pddplan.pdd.context import PlanContext
+from pddplan.pdd.context import PlanContext, traffic_of
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision, Evaluation
 from pddplan.scenario.schema import Goal, Scenario
@@ -55,7 +55,7 @@ def sensitivity(scenario: Scenario, spread: float = 0.2) -> Sensitivity:
     """Each driver at 1 - ``spread`` and 1 + ``spread`` times its value: prices of each chip, of lines, the demand, the miss rate of
     the prefix cache, the output length, and the lines' bandwidth per flow and in all. Raises InputError, InfeasibleError.
     """
-    context = PlanContext.from_scenario(scenario)
+    context = traffic_of(PlanContext.from_scenario(scenario))
     effort = Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap)
     search = Search.of(context, effort)
     best = search.run().best

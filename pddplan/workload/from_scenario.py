@@ -178,7 +178,7 @@ def _trace_rate(place: str, given: words.Trace, trace: Trace, rate_per_s: float 
     """Requests/s of a trace class: the workload's, the one it is scaled to, or the recorded one."""
     if rate_per_s is not None:
         return rate_per_s
-    if isinstance(given.scale_rate, float) and given.scale_rate > 0:
+    if isinstance(given.scale_rate, float):
         return given.scale_rate
     if trace.rate_per_s is None:
         found = f"{trace.name} has no clock of its own (times count from each session's start)"

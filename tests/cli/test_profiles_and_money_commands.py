@@ -78,3 +78,12 @@ def test_bathtub_says_the_class_in_text_json_and_page(tmp_path: Path, capsys: py
     assert document["token_prices"]["cached_ratio"] == pytest.approx(0.1)
     assert "Where does a higher hit rate lose money?" in page.read_text(encoding="utf-8")
     assert run([*common[:-1], "-1"]) == 2
+
+
+def test_bathtub_misses_token_prices_before_it_plans(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def planned(*_: object, **__: object) -> None:
+        pytest.fail("it planned first")
+
+    monkeypatch.setattr("pddplan.pipeline.plan", planned)
+    assert run(["bathtub", "01-minimal"]) == 2
+    assert "token_prices: the scenario has no token prices" in capsys.readouterr().err
