@@ -27,7 +27,8 @@ def read_benchmark(path: Path, defaults: Mapping[str, float | str | None]) -> pd
     except OSError as error:
         raise InputError(Problem(str(path), error.strerror or str(error), "a readable file")) from error
     except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(Problem(str(path), f"cannot be read ({' '.join(str(error).split())})", "CSV, or the JSON of a benchmark client")) from error
+        found = f"cannot be read ({' '.join(str(error).split())})"
+        raise InputError(Problem(str(path), found, "CSV, or the JSON of a benchmark client")) from error
     if frame.empty:
         raise InputError(Problem(str(path), "holds no rows", "at least one result"))
     for name, value in defaults.items():

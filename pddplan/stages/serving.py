@@ -123,8 +123,10 @@ def estimate_closed(
     occupancy = float(instance.prefill_occupancy_s(input_tokens, 0.0))
     binding = "KV memory" if limit < concurrency else "prefill" if rate * occupancy > 0.9 else "requests in flight"
     return ServerEstimate(
-        ttft, _gap_s(tpot, output_tokens), float(state.step_s), float(state.running), limit, rate, rate * output_tokens / instance.gpus, rate * occupancy,
-        binding, band_of(instance.engine, instance, concurrency), _warned(instance, input_tokens, output_tokens),
+        ttft, _gap_s(tpot, output_tokens), float(state.step_s), float(state.running), limit, rate,
+        rate * output_tokens / instance.gpus, rate * occupancy,
+        binding, band_of(instance.engine, instance, concurrency),
+        _warned(instance, input_tokens, output_tokens),
     )  # fmt: skip
 
 
@@ -153,8 +155,10 @@ def estimate_open(
         return _saturated(instance, input_tokens, output_tokens, rate, limit, load, length_law)
     ttft = float(instance.prefill_s(input_tokens, 0.0)) + step + float(mean_wait_s(rate, service, 0.0))
     return ServerEstimate(
-        ttft, _gap_s(decode_s / output_tokens, output_tokens), step, running, limit, rate, rate * output_tokens / instance.gpus, load, "offered rate",
-        band_of(instance.engine, instance, running), _warned(instance, input_tokens, output_tokens),
+        ttft, _gap_s(decode_s / output_tokens, output_tokens), step, running, limit, rate, rate * output_tokens / instance.gpus, load,
+        "offered rate",
+        band_of(instance.engine, instance, running),
+        _warned(instance, input_tokens, output_tokens),
     )  # fmt: skip
 
 
