@@ -34,7 +34,7 @@ IntArray = NDArray[np.int64]
 
 GRID_ERROR = 0.005
 """Latency laws live on a grid with cells of 0.4 %: a limit is met up to that."""
-BISECTIONS = 8
+BISECTIONS = 6
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ from pddplan.optimize.program import FloatArray, GrowCut, Option, PairCut, Point
 
 TOLERANCE = 1e-9
 LARGE = 4000  # runs of columns above which a program is first relaxed
-TOLERANCES = (2e-3, 5e-4)  # overstatement of capacities in that relaxation
+TOLERANCES = (5e-4, 2e-4)  # overstatement of capacities in that relaxation
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Model:
     problem: Any
     program: Program
     tolerance: float = 0.0
+    exact: frozenset[str] = frozenset()
     pieces: dict[str, list[Piece]] = field(default_factory=dict)
     served: dict[tuple[str, str], Any] = field(default_factory=dict)
     carried: dict[str, Any] = field(default_factory=dict)
@@ -77,14 +79,13 @@ class Model:
         return candidate
 
 
-def state(program: Program, tolerance: float = 0.0) -> Model:
+def state(program: Program, tolerance: float = 0.0, exact: frozenset[str] = frozenset()) -> Model:
     """Variables and every constraint family of ``program``, without an objective.
 
-    tolerance: capacities may be overstated by this share where that joins columns into longer runs. The program is
-    then a
-    relaxation: its bound holds, its plan may be short.
+    tolerance: capacities of options other than ``exact`` may be overstated by this share where that joins columns into longer
+    runs. The program is then a relaxation: its bound holds, its plan may be short.
     """
-    model = Model(pulp.LpProblem("plan", pulp.LpMinimize), program, tolerance)
+    model = Model(pulp.LpProblem("plan", pulp.LpMinimize), program, tolerance, exact)
     _declare_paths(model)
     _declare_columns(model)
     one_column_per_option(model)
@@ -117,7 +118,8 @@ def _declare_paths(model: Model) -> None:
 def _declare_columns(model: Model) -> None:
     marks = _marks(model.program)
     for option in model.program.options:
-        runs = linear_runs(option, model.tolerance, marks.get(option.name, frozenset()))
+        tolerance = 0.0 if option.name in model.exact else model.tolerance
+        runs = linear_runs(option, tolerance, marks.get(option.name, frozenset()))
         model.pieces[option.name] = [_piece(model, option, first, last) for first, last in runs]
         if option.shared:
             for row in option.loads:
@@ -375,27 +377,34 @@ def solve_cost(program: Program, limits: Limits = Limits()) -> Solution | None:
     """Least cost of serving every market at its least scale; None when nothing can.
 
     A large program is bounded by its relaxation (capacities overstated by at most a tolerance on longer runs) and then solved
-    exactly over the options that the relaxation uses; the tolerance falls until the gap between the two is within limits.
+    exactly over the options that relaxations have used, which are exact in the next; the tolerance falls until the gap
+    between the two is within limits.
     """
     best: Solution | None = None
-    bound = -math.inf
-    share = replace(limits, gap=limits.gap / 2, seconds=None if limits.seconds is None else limits.seconds / 4)
+    bound, rounds = -math.inf, 0
+    settled: frozenset[str] = frozenset()
+    started = time.monotonic()
     for tolerance in TOLERANCES if _pieces(program) > LARGE else ():
-        relaxed_model = state(program, tolerance)
-        relaxed = _run(relaxed_model, cost_expression(relaxed_model), share)
+        left = None if limits.seconds is None else 0.75 * (limits.seconds - (time.monotonic() - started))
+        if left is not None and left < 1.0 and best is not None:
+            break
+        rounds += 2
+        relaxed_model = state(program, tolerance, settled)
+        relaxed = _run(relaxed_model, cost_expression(relaxed_model), Limits(0.5 * limits.gap, left))
         if relaxed is None:
             return None
         bound = max(bound, relaxed.bound)
-        near = replace(program, options=tuple(o for o in program.options if o.name in relaxed.counts))
+        settled |= relaxed.counts.keys()
+        near = replace(program, options=tuple(o for o in program.options if o.name in settled))
         model = state(near)
-        plan = _run(model, cost_expression(model), share)
+        plan = _run(model, cost_expression(model), Limits(0.1 * limits.gap, left))
         if plan is not None and (best is None or plan.objective < best.objective):
             best = plan
         if best is not None and 1.0 - bound / best.objective <= limits.gap:
             break
     if best is not None and (limits.seconds is not None or 1.0 - bound / best.objective <= limits.gap):
         gap = max(0.0, 1.0 - bound / best.objective)
-        return replace(best, status="feasible" if gap > 0 else "optimal", bound=bound, gap=gap, iterations=2 * len(TOLERANCES))
+        return replace(best, status="feasible" if gap > 0 else "optimal", bound=bound, gap=gap, iterations=rounds)
     model = state(program)
     return _run(model, cost_expression(model), limits)
 
