@@ -67,13 +67,14 @@ def export(
 
     Example: pddplan export pdd-reference -o plan.xlsx
     """
+    from pddplan.pdd.context import traffic_of
     from pddplan.report.files import check_target, write_atomically
     from pddplan.report.spreadsheet import workbook, workbook_source
 
     if format_ == "xlsx":
         check_target(output, force)
     context, result = planned(scenario, set_, price_source)
-    source = workbook_source(context, result, _command())
+    source = workbook_source(traffic_of(context), result, _command())
     if format_ == "xlsx":
         write_atomically(output, workbook(source), force)
         note(f"wrote {output}")

@@ -40,6 +40,10 @@ def fixed_decision(context: PlanContext, plan: FixedPlan | None = None, *, place
         LinkPlan(name, *context.lines[name].between, circuits, context.lines[name].circuit_bytes_per_s)
         for name, circuits in plan.links.items()
     )
+    if not pools:
+        if context.rate_per_s > 0.0:
+            raise InputError(Problem(f"{place}.pools", "no pools", "at least one pool: requests arrive", "[{site: A, role: AGG, ...}]"))
+        return Decision(pools, links, context.settings(next(iter(context.deployments))))
     deployment = pools[0].configuration.deployment
     return choose_settings(context, Decision(pools, links, context.settings(deployment)))
 

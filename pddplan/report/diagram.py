@@ -19,11 +19,12 @@ CHARACTERS_PER_LINE = 40
 
 def deployment_svg(evaluation: Evaluation, chip_names: dict[str, str], t: Translate) -> str:
     """Rooms side by side in order of first pool, joined by their links. ``chip_names``: slug to the name people use."""
-    sites = list(dict.fromkeys(result.pool.configuration.site for result in evaluation.pools))
+    ends = [site for result in evaluation.links for site in (result.link.from_site, result.link.to_site)]
+    sites = list(dict.fromkeys([*(result.pool.configuration.site for result in evaluation.pools), *ends]))
     by_site = {site: [r for r in evaluation.pools if r.pool.configuration.site == site] for site in sites}
-    rows = max(len(results) for results in by_site.values())
+    rows = max((len(results) for results in by_site.values()), default=0)
     room_height = TITLE_HEIGHT + rows * (CARD_HEIGHT + CARD_GAP) + PADDING
-    width = len(sites) * ROOM_WIDTH + (len(sites) - 1) * GAP_BETWEEN_ROOMS + 2 * PADDING
+    width = len(sites) * ROOM_WIDTH + max(len(sites) - 1, 0) * GAP_BETWEEN_ROOMS + 2 * PADDING
     lines = _lines_between(evaluation.links, sites, room_height, t)
     height = room_height + 2 * PADDING + max(0, len(evaluation.links) - 1) * 34
     parts = [

@@ -100,7 +100,8 @@ def _latency(case: _Case, metric: str) -> Answer:
         formula = "Quantile of TTFT + (O - 1) gaps between tokens, handoff stalls included, over the mixture of request rows"
     found = timelines(case.context, case.evaluation, (q,))
     if not found:
-        return formula, "the plan is unstable: this percentile is never reached", (), "docs/model/pdd.md"
+        why = "the plan is unstable: this percentile is never reached" if case.context.rate_per_s else "not defined: no request arrives"
+        return formula, why, (), "docs/model/pdd.md"
     timeline = found[0]
     parts = _first_token(timeline) if metric.startswith("ttft") else [(s.activity, s.end_s - s.start_s, s.lane) for s in timeline.spans]
     filled = f"typical request at P{100 * q:g}: " + " + ".join(f"{name} {duration(seconds)}" for name, seconds, _ in parts)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pddplan.economics.tokens import TokenPrices
-from pddplan.errors import InputError
+from pddplan.errors import InputError, Problem
 from pddplan.optimize.result import PlanResult
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.timeline import Timeline, timelines
@@ -41,14 +41,19 @@ class ReportSource:
 
 
 def report_source(context: PlanContext, result: PlanResult, command: str, prices: tuple[TokenPrices, str] | None = None) -> ReportSource:
-    """Run the studies on the plan. A bathtub without token prices is left out, with the reason."""
+    """Run the studies on the plan. A bathtub without token prices is left out, with the reason.
+
+    Raises InputError for a plan in which nothing stands: there is nothing to draw.
+    """
     evaluation = result.evaluation
+    if not evaluation.pools and not evaluation.links:
+        raise InputError(Problem("plan", "nothing is deployed", "a report needs pools or lines to show", "pddplan evaluate says it all"))
     tub, missing = None, ""
     try:
         tub = bathtub(context, evaluation.decision, prices=prices)
     except InputError as error:
         missing = str(error)
-    line = bandwidth(context, evaluation.decision) if evaluation.links else None
+    line = bandwidth(context, evaluation.decision) if evaluation.links and context.rate_per_s > 0.0 else None
     swings = kept_swings(context, evaluation.decision, result.served_share)
     shown = timelines(context, evaluation)
     return ReportSource(context, result, command, shown, assumptions(context, evaluation), line, tub, missing, swings)

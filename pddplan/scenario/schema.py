@@ -304,9 +304,10 @@ class PoolCount(Section):
 
 
 class FixedPlan(Section):
-    """Counts for ``evaluate``: pools, and circuits per link. Settings that the plan fixes stand in ``policy``."""
+    """Counts for ``evaluate``: pools (none where nothing arrives), and circuits per link. Settings that the plan fixes stand in
+    ``policy``."""
 
-    pools: Annotated[tuple[PoolCount, ...], MinLen(1)]
+    pools: tuple[PoolCount, ...]
     links: Mapping[Name, Count] = {}
 
 

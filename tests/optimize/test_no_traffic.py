@@ -135,3 +135,25 @@ def test_inputs_beyond_the_models_positions_are_doubted(answer: Answer) -> None:
     found = answer("", "optimize", "--set", "workload.classes.chat.input_tokens=200k")
     expected = "class chat: requests of up to 200,200 tokens exceed the 40,960 positions of Qwen/Qwen3-32B"
     assert expected in found["warnings"]
+
+
+def test_an_empty_plan_is_read_back_as_it_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, plan = tmp_path / "idle.yaml", tmp_path / "plan.json"
+    path.write_text(SMALL)
+    for circuits, code in ((1, 0), (0, 2)):
+        least = ["--set", f"links.A-B.min_circuits={circuits}"]
+        assert run(["optimize", str(path), *least, "--json", str(plan), "--force"]) == 0
+        assert run(["evaluate", str(plan)]) == 0
+        assert run(["report", str(plan), "-o", str(tmp_path / "plan.html"), "--force"]) == code
+    capsys.readouterr()
+    assert run(["explain", str(plan), "ttft_p99_s"]) == 0
+    assert "no request arrives" in capsys.readouterr().out
+    assert run(["export", str(plan), "-o", str(tmp_path / "plan.xlsx")]) == 2
+    assert "workload.rate: no request arrives" in capsys.readouterr().err.replace("plan.json ", "")
+
+
+def test_a_plan_without_pools_carries_no_traffic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "none.yaml"
+    path.write_text(SMALL.replace("rate: 0", "rate: 1 req/s") + "plan: {pools: []}\n")
+    assert run(["evaluate", str(path)]) == 2
+    assert "plan.pools: no pools; at least one pool" in capsys.readouterr().err
