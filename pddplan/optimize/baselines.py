@@ -36,7 +36,7 @@ def baselines(context: PlanContext, candidates: Candidates, plan: Decision | Non
     room = one_room(context, plan)
     found = enumerate_candidates(room)
     spanning = (r for r in _routes(context, candidates) if not r.aggregated and r.line is not None)
-    cross = tuple(dict.fromkeys(replace(route, relay=False) for route in spanning))
+    cross = tuple(dict.fromkeys(replace(route, relay=False, colocated=False) for route in spanning))
     across = Alternative(context, candidates, cross)
     several = "the scenario has one room" if len(context.scenario.sites) < 2 else "no P and MD pool in two rooms that a line joins"
     return (

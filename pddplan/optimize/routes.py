@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pddplan.optimize.candidates import Candidates
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Role
+from pddplan.stages.profiled import ProfiledStage
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Need:
 class Route:
     """One way to serve a deployment. md_site None: aggregated, at any site.
 
-    local_p_site: a second P pool in MD's room that takes the short requests. relay: RLD beside the remote P hides the line.
+    local_p_site: a second P pool in MD's room that takes the short requests. relay: RLD beside the remote P hides
+    the line, in a pool of its own unless ``colocated`` (on P's own instances).
     """
 
     deployment: str
@@ -31,6 +33,7 @@ class Route:
     local_p_site: str | None = None
     line: str | None = None
     relay: bool = False
+    colocated: bool = False
 
     @property
     def aggregated(self) -> bool:
@@ -41,7 +44,8 @@ class Route:
         if self.aggregated:
             return f"{self.deployment} aggregated"
         extra = f"+{self.local_p_site}" if self.local_p_site else ""
-        return f"{self.deployment} P {self.p_site}{extra}, {'RLD, ' if self.relay else ''}MD {self.md_site}"
+        relay = "" if not self.relay else " with RLD" if self.colocated else ", RLD"
+        return f"{self.deployment} P {self.p_site}{extra}{relay}, MD {self.md_site}"
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -52,7 +56,7 @@ class Route:
         found = [Need("P", self.p_site, "long" if split else "all")]
         if self.local_p_site is not None:
             found.append(Need("P", self.local_p_site, "short"))
-        if self.relay:
+        if self.relay and not self.colocated:
             found.append(Need("RLD", self.p_site))
         return (*found, Need("MD", self.md_site, "relayed" if self.relay else "all"))
 
@@ -74,10 +78,17 @@ def routes_of(context: PlanContext, candidates: Candidates, deployment: str) -> 
             line = context.line_between(p, md)
             if line is None:
                 continue
-            relays = candidates.of(deployment, "RLD", p) and policy.relay_threshold != "never"
-            for relay in (False, True) if relays else (False,):
+            colocated = policy.rld == "colocated"
+            able = _can_decode(context, candidates, deployment, p) if colocated else bool(candidates.of(deployment, "RLD", p))
+            for relay in (False, True) if able and policy.relay_threshold != "never" else (False,):
                 if relay or policy.relay_threshold in ("auto", "never"):
-                    found.append(Route(deployment, p, md, None, line.name, relay))
+                    found.append(Route(deployment, p, md, None, line.name, relay, relay and colocated))
                 if md in p_sites and policy.p_routing.long in (None, p):
-                    found.append(Route(deployment, p, md, md, line.name, relay))
+                    found.append(Route(deployment, p, md, md, line.name, relay, relay and colocated))
     return tuple(found)
+
+
+def _can_decode(context: PlanContext, candidates: Candidates, deployment: str, site: str) -> bool:
+    """Whether every P instance of a site also decodes, as colocated relays need: a profile may only have been measured as P."""
+    stages = [context.instance(c.configuration) for c in candidates.of(deployment, "P", site)]
+    return all(not isinstance(stage, ProfiledStage) or stage.step is not None for stage in stages)

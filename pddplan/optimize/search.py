@@ -31,9 +31,9 @@ from pddplan.scenario.schema import Goal
 
 TUPLE_CALLS = 60
 """Assessments by the whole model that one set of configurations is given."""
-QUICK_EVALUATIONS = 80
-SCALE_STEPS = 14
-SCALE_TOLERANCE = 2e-4
+QUICK_EVALUATIONS, QUICK_GAP = 80, 0.005
+SCALE_STEPS = 12
+SCALE_TOLERANCE = 5e-4
 """Served share of the demand is found to this share of what the program promised."""
 PLENTY, PLENTY_LEAST = 6.0, 4
 """Instances in plenty: this many times the loose need, and no fewer than this."""
@@ -51,7 +51,8 @@ class Effort:
 
     def quick(self) -> Effort:
         """For searches beside the main one: baselines, relaxations."""
-        return replace(self, evaluations=QUICK_EVALUATIONS, seconds=None if self.seconds is None else self.seconds / 4)
+        seconds = None if self.seconds is None else self.seconds / 4
+        return replace(self, evaluations=QUICK_EVALUATIONS, seconds=seconds, gap=max(self.gap, QUICK_GAP))
 
 
 @dataclass(frozen=True)
@@ -196,15 +197,14 @@ class Search:
     def routes_of(self, decision: Decision) -> tuple[Route, ...]:
         """The routes that a decision uses."""
         held = {(p.configuration.deployment, p.configuration.role, p.configuration.site) for p in decision.pools}
+        relayed = decision.settings.relay_threshold_s is not None
         chosen = []
-        for name in self.context.deployments:
-            mine = [route for route in self.routes if route.deployment == name]
-            roles = {(role, site) for owner, role, site in held if owner == name}
-            for route in mine:
-                needed = {(need.role, need.site) for need in route.needs}
-                aggregated = route.aggregated and any(role == "AGG" for role, _ in roles)
-                if aggregated or (needed and needed == roles):
-                    chosen.append(route)
+        for route in self.routes:
+            roles = {(role, site) for owner, role, site in held if owner == route.deployment}
+            needed = {(need.role, need.site) for need in route.needs}
+            aggregated = route.aggregated and any(role == "AGG" for role, _ in roles)
+            if aggregated or (needed and needed == roles and route.relay == (relayed and route.line is not None)):
+                chosen.append(route)
         return tuple(chosen)
 
     def bound_with(self, routes: tuple[Route, ...] | None = None, use: tuple[Candidate, ...] = ()) -> float:
@@ -260,7 +260,7 @@ class Search:
             if self._exhausted():
                 self.outcome.timed_out = True
                 return bound
-            hopeless = [route for route in self._used(columns, program, solution) if self._hopeless(columns, route)]
+            hopeless = [route for route in self._used(columns, solution) if self._hopeless(columns, route)]
             if hopeless:
                 columns.routes = tuple(route for route in columns.routes if route not in hopeless)
                 if not {route.deployment for route in columns.routes} >= set(self.context.deployments):
@@ -281,7 +281,7 @@ class Search:
             return PairCut(tuple(solution.counts))
         return GrowCut(solution.counts, tuple(solution.scales)) if self.goal == "max-goodput" else PointCut(solution.counts)
 
-    def _used(self, columns: Columns, program: Program, solution: Solution) -> tuple[Route, ...]:
+    def _used(self, columns: Columns, solution: Solution) -> tuple[Route, ...]:
         return tuple(route for route in columns.routes if solution.scales.get(route.name, 0.0) > 0)
 
     def _hopeless(self, columns: Columns, route: Route) -> bool:
@@ -367,7 +367,7 @@ class Search:
             0 if rated else max(min(GROWTH * low + 8, columns.ceiling(name)) - low, 0) // step
             for name, low, step in zip(names, lower, steps, strict=True)
         )
-        thresholds = self._thresholds if any(columns.slots[n].candidate and _relays(columns, n) for n in names) else [None]
+        thresholds = self._thresholds if any(route.relay for route in self._used(columns, solution)) else [None]
         trial = _Trial(self.judge, columns, program, shares, list(thresholds))
 
         def counts_of(point: Point) -> dict[str, int]:
@@ -420,7 +420,7 @@ class Search:
         """Largest share of the demand that the solution's counts serve within every limit, found by bisection; given up at once
         where they cannot serve what would beat the incumbent.
         """
-        relayed = any(_relays(columns, name) for name in solution.counts)
+        relayed = any(route.relay for route in self._used(columns, solution))
         trial = _Trial(self.judge, columns, program, shares, list(self._thresholds) if relayed else [None])
         high = next(iter(_scales_of(program, solution).values()))
         low = max(self._needed_scale(columns.cost_usd_per_h(solution.counts)), SCALE_TOLERANCE * high)
@@ -517,11 +517,6 @@ class _Trial:
                 if best is None or share > best[0]:
                     best = (share, decision)
         return None if best is None else best[1]
-
-
-def _relays(columns: Columns, name: str) -> bool:
-    candidate = columns.slots[name].candidate
-    return candidate is not None and candidate.role == "RLD"
 
 
 def class_shares(program: Program, solution: Solution) -> dict[tuple[str, str], float]:
