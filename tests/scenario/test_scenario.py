@@ -34,7 +34,7 @@ def test_a_shipped_scenario_reads_validates_and_reads_back(name: str) -> None:
 def test_the_reference_scenario_means_what_it_says() -> None:
     scenario = load_scenario("pdd-reference")
     link = scenario.links["A-B"]
-    assert (link.circuit, link.per_flow, link.rtt, link.price) == (12.5e9, 0.625e9, 0.02, 120.0)
+    assert (link.circuit, link.per_flow, link.rtt, link.price) == (12.5e9, 0.15e9 / 8, 0.02, 120.0)
     assert [stock.price for _, _, stock in scenario.chips()] == [2.0, 2.5]
     workload = scenario.each_deployment()["main"].workload
     assert workload.rate == 11.5
