@@ -27,18 +27,14 @@ def stability_study(context: PlanContext, decision: Decision, turns: int = TURNS
     found = stability(context, decision, turns)
     if found is None:
         accepted = "a plan with an RLD pool, a line, and a relay threshold"
-        raise InputError(
-            Problem("plan", "no request is relayed, so no turn can end on a relay", accepted, "policy.relay_threshold: 1 s")
-        )
+        raise InputError(Problem("plan", "no request is relayed, so no turn can end on a relay", accepted, "policy.relay_threshold: 1 s"))
     return StabilityStudy(found, turns, _verdict(found))
 
 
 def _verdict(found: Stability) -> str:
     """One sentence: the plan's own policy first, then the runaway."""
     own = found.feedback
-    share = (
-        f"{100 * own.fresh_local_share:.3g} % of fresh and {100 * own.stale_local_share:.3g} % of stale turns end on the relay"
-    )
+    share = f"{100 * own.fresh_local_share:.3g} % of fresh and {100 * own.stale_local_share:.3g} % of stale turns end on the relay"
     state = f"{100 * own.stale_share:.3g} % of turns are stale in the long run, relay load {100 * own.rld_utilisation:.3g} %"
     verdict = "bounded" if own.bounded else "it runs away"
     runaway = next(t for t in found.trajectories if t.variant == "P-RLD")
