@@ -23,9 +23,10 @@ def test_sum_of_exponentials_is_the_gamma_law_within_one_per_mille(mean: float, 
 
 @given(st.lists(st.floats(1e-3, 1000.0), min_size=1, max_size=4))
 @settings(max_examples=50, deadline=None)
-def test_sum_of_constants_is_their_sum_within_one_per_cent(parts: list[float]) -> None:
+def test_sum_of_constants_is_their_sum_within_the_grid(parts: list[float]) -> None:
+    """A cell is up to 0.4 % of its time wide, and each of up to three convolutions spreads a point over its two ends: 1.2 %."""
     law = GRID.convolve(*[GRID.law([part]) for part in parts])
-    np.testing.assert_allclose(GRID.quantile(law, [0.01, 0.5, 0.99]), sum(parts), rtol=0.01)
+    np.testing.assert_allclose(GRID.quantile(law, [0.01, 0.5, 0.99]), sum(parts), rtol=0.012)
 
 
 def test_a_law_over_five_decades_keeps_every_percentile() -> None:

@@ -115,10 +115,20 @@ def finished(journal: Path) -> int:
     return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
 
+def _heed_interrupts() -> None:
+    """Undo the ignored SIGINT that a shell gives its background jobs, and they their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(folder: Path, *more: str) -> subprocess.Popen[bytes]:
     """A sweep with some points finished, in a process group of its own."""
     process = subprocess.Popen(
-        [*COMMAND, *more], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=os.name != "nt"
+        [*COMMAND, *more],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=os.name != "nt",
+        preexec_fn=_heed_interrupts if os.name != "nt" else None,
     )
     until = time.monotonic() + 100
     while finished(folder / "out.parquet.journal") < 3:
