@@ -15,16 +15,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pddplan.optimize.bounds import StageBounds
-from pddplan.optimize.box import Assessment, Point, best_in_box
+from pddplan.optimize.box import Point, best_in_box
 from pddplan.optimize.candidates import Candidate, Candidates, enumerate_candidates, fastest_relays
 from pddplan.optimize.columns import Columns
-from pddplan.optimize.judge import Judge, decision_of, goodness, value_of
+from pddplan.optimize.judge import Judge, goodness, value_of
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
 from pddplan.optimize.objective import UNITS, gap_of, objective_value
 from pddplan.optimize.program import GrowCut, PairCut, PointCut, Program, Solution
 from pddplan.optimize.result import SearchLog
 from pddplan.optimize.routes import Need, Route, routes_of
 from pddplan.optimize.settings import finer_settings, outer_settings, relay_thresholds_s
+from pddplan.optimize.trial import Trial, class_shares, scales_of
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings
 from pddplan.scenario.schema import Goal
@@ -37,6 +38,10 @@ SCALE_TOLERANCE = 5e-4
 """Served share of the demand is found to this share of what the program promised."""
 PLENTY, PLENTY_LEAST = 6.0, 4
 """Instances in plenty: this many times the loose need, and no fewer than this."""
+THRESHOLDS_TRIED = 4
+"""Relay thresholds that counts are judged at: of those that work in plenty, the ones with most good requests."""
+LITTLE = 1e-3
+"""Share of the demand at which plenty is judged where the served share is free."""
 GROWTH = 4
 """The box of counts reaches this many times beyond the bound's counts before it is called hopeless."""
 
@@ -57,12 +62,15 @@ class Effort:
 
 @dataclass(frozen=True)
 class Incumbent:
-    """Best verified plan so far; ``scale``: share of the demand it serves; ``value``: more is better."""
+    """Best verified plan so far; ``scale``: share of the demand it serves; ``value``: more is better. paid_usd_per_h: cost without
+    what is sunk.
+    """
 
     decision: Decision
     evaluation: Evaluation
     value: float
     scale: float
+    paid_usd_per_h: float
 
 
 @dataclass
@@ -105,7 +113,7 @@ class Search:
     outcome: Outcome = field(default_factory=lambda: Outcome(None, -math.inf))
     works: list[Columns] = field(default_factory=list)
     _thresholds: list[float | None] = field(default_factory=list)
-    _plenty: dict[tuple[Route, Settings], bool] = field(default_factory=dict)
+    _plenty: dict[tuple[Route, Settings], tuple[float | None, ...]] = field(default_factory=dict)
     _closed: float = -math.inf
     _started: float = 0.0
     _asked: int = 0
@@ -143,10 +151,23 @@ class Search:
             tried = tuple(columns.bounds.settings for columns in self.works)
             chosen = replace(self.incumbent.decision.settings, relay_threshold_s=None)
             remaining += self._try(finer_settings(self.context, self.routes, chosen, tried), thresholds)
+        self._polish()
         best = self.incumbent
         self.outcome.best = best
         self.outcome.bound = max([*remaining, self._closed if best else -math.inf, best.value if best else -math.inf])
         return self.outcome
+
+    def _polish(self) -> None:
+        """The best plan at every relay threshold in question: counts were judged at the most promising ones."""
+        best = self.incumbent
+        if best is None or best.decision.settings.relay_threshold_s is None:
+            return
+        for threshold in self._thresholds:
+            decision = replace(best.decision, settings=replace(best.decision.settings, relay_threshold_s=threshold))
+            evaluation = self.judge.evaluate(decision, best.scale)
+            value = value_of(self.goal, evaluation, best.evaluation.metrics.cost_usd_per_h - best.paid_usd_per_h)
+            if evaluation.feasible and self.incumbent is not None and value > self.incumbent.value:
+                self.incumbent = replace(best, decision=decision, evaluation=evaluation, value=value)
 
     def _try(self, choices: tuple[Settings, ...], thresholds: tuple[float, ...]) -> list[float]:
         """Search every choice of outer settings, most promising first; returns the bound on what each can still give."""
@@ -260,7 +281,7 @@ class Search:
             if self._exhausted():
                 self.outcome.timed_out = True
                 return bound
-            hopeless = [route for route in self._used(columns, solution) if self._hopeless(columns, route)]
+            hopeless = [route for route in self._used(columns, solution) if not self._workable(columns, route)]
             if hopeless:
                 columns.routes = tuple(route for route in columns.routes if route not in hopeless)
                 if not {route.deployment for route in columns.routes} >= set(self.context.deployments):
@@ -284,36 +305,50 @@ class Search:
     def _used(self, columns: Columns, solution: Solution) -> tuple[Route, ...]:
         return tuple(route for route in columns.routes if solution.scales.get(route.name, 0.0) > 0)
 
-    def _hopeless(self, columns: Columns, route: Route) -> bool:
-        """Whether a route misses a limit even with the fastest instances of every role in plenty and every circuit bought, at any
-        relay threshold: then no plan on it need be tried. A latency that the line alone makes too long is found here.
+    def _workable(self, columns: Columns, route: Route) -> tuple[float | None, ...]:
+        """Relay thresholds at which a route meets every limit with the fastest instances of every role in plenty and every circuit
+        bought, those with most good requests first; none where no plan on it need be tried (a line may be too slow whatever
+        stands at its ends).
         """
-        key = (route, columns.bounds.settings)
+        thresholds: list[float | None] = list(self._thresholds) if route.relay else [None]
         if route.line is None or len(self.context.deployments) > 1:
-            return False
+            return tuple(thresholds)
+        key = (route, columns.bounds.settings)
         if key not in self._plenty:
+            pools = self._in_plenty(columns, route)
             spec = self.context.lines[route.line]
-            pools = []
-            for need in route.needs:
-                members = [c for c in self.candidates.of(route.deployment, need.role, need.site) if columns.bounds.loose(c, need) > 0]
-                if not members:
-                    self._plenty[key] = True
-                    return True
-                fastest = min(members, key=lambda c, need=need: columns.bounds.idle_s(c, need))  # type: ignore[misc]
-                demand = columns.bounds.rate_per_s(need, self.context.deployments[route.deployment])
-                carried = columns.bounds.loose(fastest, need)
-                pools.append(Pool(fastest.configuration, max(math.ceil(PLENTY * demand / carried), PLENTY_LEAST)))
             link = LinkPlan(spec.name, *spec.between, spec.max_circuits, max(spec.prices_usd_h))
-            thresholds = self._thresholds if route.relay else [None]
-            scale = self._scales(columns)[0] if self.fixed_scale else 1e-3
-            decisions = [
-                Decision(tuple(pools), (link,), replace(columns.bounds.settings, relay_threshold_s=threshold)) for threshold in thresholds
-            ]
-            answers = [self.judge.evaluate(decision, scale) for decision in decisions]
-            self._plenty[key] = not any(answer.feasible for answer in answers)
-            if self._plenty[key]:
-                self.outcome.nearest = self.outcome.nearest or answers[0]
+            scale = 1.0 if self.fixed_scale else LITTLE
+            found = []
+            for threshold in thresholds if pools else []:
+                settings = replace(columns.bounds.settings, relay_threshold_s=threshold)
+                answer = self.judge.evaluate(Decision(pools, (link,), settings), scale)
+                if answer.feasible:
+                    found.append((goodness(answer), threshold))
+                elif self.outcome.nearest is None:
+                    self.outcome.nearest = answer
+            ordered = sorted(found, key=lambda item: -round(item[0], 4))
+            self._plenty[key] = tuple(threshold for _, threshold in ordered)[:THRESHOLDS_TRIED]
         return self._plenty[key]
+
+    def _in_plenty(self, columns: Columns, route: Route) -> tuple[Pool, ...]:
+        """The fastest instance of every need of a route, many times over; empty where a need has none that can do anything."""
+        pools = []
+        for need in route.needs:
+            members = [c for c in self.candidates.of(route.deployment, need.role, need.site) if columns.bounds.loose(c, need) > 0]
+            if not members:
+                return ()
+            fastest = min(members, key=lambda c, need=need: columns.bounds.idle_s(c, need))  # type: ignore[misc]
+            demand = columns.bounds.rate_per_s(need, self.context.deployments[route.deployment])
+            count = math.ceil(PLENTY * demand / columns.bounds.loose(fastest, need))
+            pools.append(Pool(fastest.configuration, max(count, PLENTY_LEAST)))
+        return tuple(pools)
+
+    def _trial(self, columns: Columns, program: Program, solution: Solution, shares: Mapping[tuple[str, str], float]) -> Trial:
+        used = self._used(columns, solution)
+        relaying = [route for route in used if route.relay]
+        thresholds = self._workable(columns, relaying[0]) if relaying else (None,)
+        return Trial(self.judge, columns, program, shares, list(thresholds))
 
     def _promise(self, columns: Columns) -> float:
         """Bound of a choice of settings before any table is computed."""
@@ -367,13 +402,10 @@ class Search:
             0 if rated else max(min(GROWTH * low + 8, columns.ceiling(name)) - low, 0) // step
             for name, low, step in zip(names, lower, steps, strict=True)
         )
-        thresholds = self._thresholds if any(route.relay for route in self._used(columns, solution)) else [None]
-        trial = _Trial(self.judge, columns, program, shares, list(thresholds))
+        trial = self._trial(columns, program, solution, shares)
 
         def counts_of(point: Point) -> dict[str, int]:
             return {name: low + step * x for name, low, step, x in zip(names, lower, steps, point, strict=True)}
-
-        trial.restrict(counts_of(span))
 
         def worth(point: Point, share: float) -> float:
             counts = counts_of(point)
@@ -420,9 +452,8 @@ class Search:
         """Largest share of the demand that the solution's counts serve within every limit, found by bisection; given up at once
         where they cannot serve what would beat the incumbent.
         """
-        relayed = any(route.relay for route in self._used(columns, solution))
-        trial = _Trial(self.judge, columns, program, shares, list(self._thresholds) if relayed else [None])
-        high = next(iter(_scales_of(program, solution).values()))
+        trial = self._trial(columns, program, solution, shares)
+        high = next(iter(scales_of(program, solution).values()))
         low = max(self._needed_scale(columns.cost_usd_per_h(solution.counts)), SCALE_TOLERANCE * high)
         best = trial.feasible(solution.counts, low) if low < high else None
         self.outcome.nearest = self.outcome.nearest or trial.nearest
@@ -448,87 +479,13 @@ class Search:
     def _offer(self, columns: Columns, counts: Mapping[str, int], decision: Decision, scale: float) -> None:
         """Take a verified plan as incumbent when it is better; it is judged with its spare instances in service."""
         evaluation = self.judge.evaluate(decision, scale)
-        sunk = evaluation.metrics.cost_usd_per_h - self._paid(columns, counts, evaluation)
-        value = value_of(self.goal, evaluation, max(sunk, 0.0))
+        paid = self._paid(columns, counts, evaluation)
+        value = value_of(self.goal, evaluation, max(evaluation.metrics.cost_usd_per_h - paid, 0.0))
         if evaluation.feasible and (self.incumbent is None or value > self.incumbent.value):
-            self.incumbent = Incumbent(decision, evaluation, value, scale)
+            self.incumbent = Incumbent(decision, evaluation, value, scale, paid)
 
     def _paid(self, columns: Columns, counts: Mapping[str, int], evaluation: Evaluation) -> float:
         """Cost per hour without what is sunk: columns' prices, and what the lines cost by volume."""
         egress = sum(link.cost_usd_per_h for link in evaluation.links)
         egress -= sum(columns.cost_usd_per_h({n: c}) for n, c in counts.items() if columns.slots[n].line is not None)
         return columns.cost_usd_per_h(counts) + egress
-
-
-@dataclass
-class _Trial:
-    """Verifies counts of one set of configurations, over the relay thresholds in question; the one that worked goes first."""
-
-    judge: Judge
-    columns: Columns
-    program: Program
-    shares: Mapping[tuple[str, str], float]
-    thresholds: list[float | None]
-    nearest: Evaluation | None = None
-
-    def decision(self, counts: Mapping[str, int], threshold: float | None) -> Decision:
-        settings = replace(self.columns.bounds.settings, relay_threshold_s=threshold)
-        return decision_of(self.columns, counts, settings, self.shares)
-
-    def serving(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Counts without the instances kept for failures."""
-        spare = {n: self.columns.slots[n].candidate.spare for n in counts if self.columns.slots[n].candidate is not None}  # type: ignore[union-attr]
-        return {name: count - spare.get(name, 0) for name, count in counts.items()}
-
-    def feasible(self, counts: Mapping[str, int], scale: float = 1.0) -> Decision | None:
-        """The first threshold's decision that meets every limit with the serving instances alone; None where none does."""
-        serving = self.serving(counts)
-        for threshold in list(self.thresholds):
-            evaluation = self.judge.evaluate(self.decision(serving, threshold), scale)
-            if evaluation.feasible:
-                self.thresholds.remove(threshold)
-                self.thresholds.insert(0, threshold)
-                return self.decision(counts, threshold)
-            self.nearest = self.nearest or evaluation
-        return None
-
-    def restrict(self, counts: Mapping[str, int]) -> None:
-        """Keep only the thresholds that work at ``counts``, the largest in question, those with most good requests first."""
-        if len(self.thresholds) > 1:
-            serving = self.serving(counts)
-            answers = [(self.judge.evaluate(self.decision(serving, threshold)), threshold) for threshold in self.thresholds]
-            working = [(goodness(answer), threshold) for answer, threshold in answers if answer.feasible]
-            self.nearest = self.nearest or next((answer for answer, _ in answers if not answer.feasible), None)
-            self.thresholds = [threshold for _, threshold in sorted(working, key=lambda item: -item[0])] or self.thresholds[:1]
-
-    def assess(self, counts: Mapping[str, int]) -> Assessment:
-        before = self.judge.evaluations
-        decision = self.feasible(counts)
-        share = goodness(self.judge.evaluate(decision)) if decision is not None else 0.0
-        return Assessment(decision is not None, share, free=self.judge.evaluations == before)
-
-    def best_settings(self, counts: Mapping[str, int]) -> Decision | None:
-        """Of the thresholds that work at ``counts`` the one with most good requests."""
-        best: tuple[float, Decision] | None = None
-        for threshold in self.thresholds:
-            if self.judge.evaluate(self.decision(self.serving(counts), threshold)).feasible:
-                decision = self.decision(counts, threshold)
-                share = goodness(self.judge.evaluate(decision))
-                if best is None or share > best[0]:
-                    best = (share, decision)
-        return None if best is None else best[1]
-
-
-def class_shares(program: Program, solution: Solution) -> dict[tuple[str, str], float]:
-    """(option, row) -> share of the row's demand, for options that serve several rows or one row beside others by measured rates."""
-    asked = {row.name: sum(row.rates.get(path, 0.0) * scale for path, scale in solution.scales.items()) for row in program.rows}
-    shares = {(option, row): flow / asked[row] for (option, row), flow in solution.flows.items() if asked.get(row, 0.0) > 0}
-    totals: dict[str, float] = {}
-    for (_, row), share in shares.items():
-        totals[row] = totals.get(row, 0.0) + share
-    return {key: share / totals[key[1]] for key, share in shares.items()}
-
-
-def _scales_of(program: Program, solution: Solution) -> dict[str, float]:
-    market = {path.name: path.market for path in program.paths}
-    return {market[path]: scale for path, scale in solution.scales.items()}

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from pddplan.optimize import milp
-from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio, state
+from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
 from pddplan.optimize.program import GrowCut, Market, Option, PairCut, PointCut, Program, Purchase, Resource, Row
 from pddplan.optimize.program import Path as Way
+from pddplan.optimize.statement import cost_expression, state
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -70,7 +71,7 @@ FAMILIES = {
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_the_lp_of_each_constraint_family_is_as_written_down(family, tmp_path):
     model = state(FAMILIES[family])
-    model.problem.setObjective(milp.cost_expression(model))
+    model.problem.setObjective(cost_expression(model))
     written = tmp_path / f"{family}.lp"
     model.problem.writeLP(str(written))
     golden = GOLDEN / f"{family}.lp"

@@ -1,0 +1,77 @@
+"""Trials: counts of one set of configurations judged by the whole model, and what a solution of the program says of shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pddplan.optimize.box import Assessment
+from pddplan.optimize.columns import Columns
+from pddplan.optimize.judge import Judge, decision_of, goodness
+from pddplan.optimize.program import Program, Solution
+from pddplan.pdd.plan import Decision, Evaluation
+
+
+@dataclass
+class Trial:
+    """Verifies counts of one set of configurations, over the relay thresholds in question; the one that worked goes first."""
+
+    judge: Judge
+    columns: Columns
+    program: Program
+    shares: Mapping[tuple[str, str], float]
+    thresholds: list[float | None]
+    nearest: Evaluation | None = None
+
+    def decision(self, counts: Mapping[str, int], threshold: float | None) -> Decision:
+        settings = replace(self.columns.bounds.settings, relay_threshold_s=threshold)
+        return decision_of(self.columns, counts, settings, self.shares)
+
+    def serving(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Counts without the instances kept for failures."""
+        spare = {n: self.columns.slots[n].candidate.spare for n in counts if self.columns.slots[n].candidate is not None}  # type: ignore[union-attr]
+        return {name: count - spare.get(name, 0) for name, count in counts.items()}
+
+    def feasible(self, counts: Mapping[str, int], scale: float = 1.0) -> Decision | None:
+        """The first threshold's decision that meets every limit with the serving instances alone; None where none does."""
+        serving = self.serving(counts)
+        for threshold in list(self.thresholds):
+            evaluation = self.judge.evaluate(self.decision(serving, threshold), scale)
+            if evaluation.feasible:
+                self.thresholds.remove(threshold)
+                self.thresholds.insert(0, threshold)
+                return self.decision(counts, threshold)
+            self.nearest = self.nearest or evaluation
+        return None
+
+    def assess(self, counts: Mapping[str, int]) -> Assessment:
+        before = self.judge.evaluations
+        decision = self.feasible(counts)
+        share = goodness(self.judge.evaluate(decision)) if decision is not None else 0.0
+        return Assessment(decision is not None, share, free=self.judge.evaluations == before)
+
+    def best_settings(self, counts: Mapping[str, int]) -> Decision | None:
+        """Of the thresholds that work at ``counts`` the one with most good requests."""
+        best: tuple[float, Decision] | None = None
+        for threshold in self.thresholds:
+            if self.judge.evaluate(self.decision(self.serving(counts), threshold)).feasible:
+                decision = self.decision(counts, threshold)
+                share = goodness(self.judge.evaluate(decision))
+                if best is None or share > best[0]:
+                    best = (share, decision)
+        return None if best is None else best[1]
+
+
+def class_shares(program: Program, solution: Solution) -> dict[tuple[str, str], float]:
+    """(option, row) -> share of the row's demand, for options that serve several rows or one row beside others by measured rates."""
+    asked = {row.name: sum(row.rates.get(path, 0.0) * scale for path, scale in solution.scales.items()) for row in program.rows}
+    shares = {(option, row): flow / asked[row] for (option, row), flow in solution.flows.items() if asked.get(row, 0.0) > 0}
+    totals: dict[str, float] = {}
+    for (_, row), share in shares.items():
+        totals[row] = totals.get(row, 0.0) + share
+    return {key: share / totals[key[1]] for key, share in shares.items()}
+
+
+def scales_of(program: Program, solution: Solution) -> dict[str, float]:
+    market = {path.name: path.market for path in program.paths}
+    return {market[path]: scale for path, scale in solution.scales.items()}
