@@ -319,9 +319,10 @@ def test_where_decode_is_slow_and_the_stock_small_aggregated_serving_wins(chat):
     assert apart.evaluation.metrics.goodput_rps < together.evaluation.metrics.goodput_rps
 
 
-def test_no_demand_is_an_input_error_and_a_little_demand_a_small_plan(chat):
-    with pytest.raises(InputError, match="rate"):
-        chat(**{"workload.rate": "0 req/s"})
+def test_no_demand_needs_nothing_and_a_little_demand_one_instance(chat):
+    nothing = plan(chat(**{"workload.rate": "0 req/s"}), explain=False)
+    assert nothing.evaluation.decision.pools == ()
+    assert nothing.evaluation.metrics.cost_usd_per_h == 0
     result = plan(chat(**{"workload.rate": "0.001 req/s"}), explain=False)
     assert all(pool.instances == 1 for pool in result.evaluation.decision.pools)
     assert result.evaluation.metrics.cost_usd_per_h > 0
