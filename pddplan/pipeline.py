@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pddplan.errors import SolverError
 from pddplan.optimize.baselines import baselines
 from pddplan.optimize.explain import bindings, rejections
 from pddplan.optimize.idle import idle_decision
@@ -36,6 +37,8 @@ def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
     context = context.with_deployments({deployment.name: deployment for deployment in active})
     search = Search.of(context, Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap))
     outcome = search.run()
+    if outcome.best is None and outcome.timed_out:
+        raise SolverError(f"no plan was found within {scenario.search.time_limit:g} s; allow more: --set search.time_limit='10 min'")
     if outcome.best is None:
         raise explain_infeasible(search)
     best, gap = outcome.best, outcome.gap(scenario.objective)

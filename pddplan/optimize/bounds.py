@@ -19,10 +19,9 @@ from pddplan.optimize.routes import Need, Route
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.decode_pool import decode_state
 from pddplan.pdd.demand import RoleDemand, demand_shares
-from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.flows import transfer_of
 from pddplan.pdd.laws import GRID
-from pddplan.pdd.plan import Decision, LinkPlan, Pool, Settings
+from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings
 from pddplan.pdd.steady_state import spread_of
 from pddplan.scenario.sla import Sla, TailLimits
 from pddplan.stages.profiled import ProfiledStage, RateGrid
@@ -48,12 +47,16 @@ class Limit:
 
 @dataclass
 class StageBounds:
-    """Bounds of one context under fixed chunk size and P threshold (``settings``) over the relay thresholds ``thresholds_s``."""
+    """Bounds of one context under fixed chunk size and P threshold (``settings``) over the relay thresholds ``thresholds_s``.
+
+    judge: the whole model, asked where a pool is the whole plan (aggregated serving).
+    """
 
     context: PlanContext
     candidates: Candidates
     settings: Settings
     thresholds_s: tuple[float, ...]
+    judge: Callable[[Decision, float], Evaluation]
     _demands: dict[tuple[str, str | None], tuple[RoleDemand, ...]] = field(default_factory=dict)
     _loose: dict[tuple[str, Need], float] = field(default_factory=dict)
 
@@ -128,9 +131,8 @@ class StageBounds:
         deployment = self.context.deployments[candidate.configuration.deployment]
         if candidate.role == "AGG":
             decision = Decision((Pool(candidate.configuration, serving),), (), self.settings)
-            evaluation = evaluate(self.context, decision, rate_per_s / deployment.mix.rate_per_s)
-            most = deployment.policy.utilisation_max if deployment.policy.queueing == "full" else math.inf
-            return evaluation.feasible and evaluation.pools[0].utilisation <= most
+            evaluation = self.judge(decision, rate_per_s / deployment.mix.rate_per_s)
+            return evaluation.feasible
         if candidate.role == "P":
             return self._prefills(candidate, need, deployment, serving, rate_per_s)
         return self._decodes(candidate, need, deployment, serving, rate_per_s)

@@ -19,6 +19,7 @@ RESOLVED = 4
 def bindings(search: Search, best: Incumbent) -> tuple[Binding, ...]:
     """Every limit that one instance or circuit less would miss, and every cap that leaves no room for one more.
 
+    A pool of one instance is held by the instance itself: it cannot be smaller.
     The worth of a step is found by solving again with the limit relaxed; better plans only, so it is never negative.
     """
     found: dict[str, Binding] = {}
@@ -27,10 +28,19 @@ def bindings(search: Search, best: Incumbent) -> tuple[Binding, ...]:
         for violation in evaluation.violations:
             if violation.constraint not in found:
                 found[violation.constraint] = _held(best.evaluation, violation, what)
-    for cap in _caps(search, best):
+    for cap in (*_caps(search, best), *_whole_instances(best.evaluation)):
         found.setdefault(cap.constraint, cap)
     valued = [_valued(search, best, binding) if i < RESOLVED else binding for i, binding in enumerate(found.values())]
     return tuple(sorted(valued, key=lambda b: -(b.worth or 0.0)))
+
+
+def _whole_instances(evaluation: Evaluation) -> Iterator[Binding]:
+    """Pools of a single instance: the role cannot be had in a smaller piece of this layout."""
+    for result in evaluation.pools:
+        c = result.pool.configuration
+        if result.pool.instances == 1:
+            note = f"{c.gpus_per_instance} GPUs is one instance of this layout, the least that serves"
+            yield Binding(f"one {c.role} instance at {c.site}", 1.0, 1.0, "instances", note=note)
 
 
 def _smaller(decision: Decision) -> Iterator[tuple[Decision, str]]:

@@ -42,6 +42,8 @@ def explain_infeasible(search: Search) -> InfeasibleError:
 
 def shortfall(search: Search) -> str:
     """In a line, why a search that ran found no plan: what its most generous plan missed, or what no idle instance meets."""
+    if search.outcome.timed_out:
+        return "the search ended before it found one"
     missed = _nearest(search.outcome.nearest)
     if missed:
         return missed
@@ -118,7 +120,7 @@ def _cause(context: PlanContext, search: Search, relaxations: list[str]) -> tupl
 def _nearest(evaluation: Evaluation | None) -> str:
     if evaluation is None or not evaluation.violations:
         return ""
-    missed = "; ".join(f"{v.constraint} is {abs(v.value):.4g}, limit {abs(v.limit):.4g}" for v in evaluation.violations[:2])
+    missed = "; ".join(f"{v.constraint} ({abs(v.value):.4g} against {abs(v.limit):.4g})" for v in evaluation.violations[:2])
     return f"the most generous plan tried misses {missed}"
 
 

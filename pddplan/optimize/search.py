@@ -33,6 +33,7 @@ from pddplan.scenario.schema import Goal
 TUPLE_CALLS = 60
 """Assessments by the whole model that one set of configurations is given."""
 QUICK_EVALUATIONS, QUICK_GAP = 80, 0.005
+NO_PLAN_YET = 4
 SCALE_STEPS = 12
 SCALE_TOLERANCE = 5e-4
 """Served share of the demand is found to this share of what the program promised."""
@@ -173,7 +174,7 @@ class Search:
         """Search every choice of outer settings, most promising first; returns the bound on what each can still give."""
         works = []
         for settings in choices:
-            bounds = StageBounds(self.context, self.candidates, settings, thresholds)
+            bounds = StageBounds(self.context, self.candidates, settings, thresholds, self.judge.probe)
             works.append(Columns(self.context, self.candidates, self.routes, bounds, self.fixed_scale))
         self.works += works
         promised = [(self._promise(columns), i) for i, columns in enumerate(works)]
@@ -263,7 +264,8 @@ class Search:
         if best is not None:
             evaluation = judge.evaluate(best.decision, best.scale)
             start = replace(best, evaluation=evaluation) if evaluation.feasible else None
-        return Search(context, candidates, self.routes, judge, self.effort.quick(), start)
+        workable = {key: thresholds for key, thresholds in self._plenty.items() if thresholds}
+        return Search(context, candidates, self.routes, judge, self.effort.quick(), start, _plenty=workable)
 
     def _work(self, columns: Columns) -> float:
         """Search one choice of settings; returns the bound on what it can still give."""
@@ -383,8 +385,10 @@ class Search:
         return gap_of(self.goal, abs(self.incumbent.value), abs(bound)) > self.effort.gap and bound > self.incumbent.value
 
     def _exhausted(self) -> bool:
+        """Whether time or evaluations are used up; without a plan so far only NO_PLAN_YET times as many evaluations end the search."""
         late = self.effort.seconds is not None and time.monotonic() - self._started > self.effort.seconds
-        return late or self.judge.evaluations - self._asked >= self.effort.evaluations
+        most = self.effort.evaluations * (1 if self.incumbent is not None else NO_PLAN_YET)
+        return late or self.judge.evaluations - self._asked >= most
 
     def _explore(self, columns: Columns, program: Program, solution: Solution) -> float:
         """Best counts of the solution's configurations; returns the bound on what they can still give."""
