@@ -10,6 +10,7 @@ import numpy as np
 
 from pddplan.optimize.columns import Columns, Slot
 from pddplan.optimize.objective import objective_value
+from pddplan.optimize.result import SeenPlan
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings, Violation
@@ -36,6 +37,15 @@ class Judge:
         if key not in self._known:
             self._known[key] = self._capped(evaluate(self.context, decision, rate_scale))
         return self._known[key]
+
+    def seen(self, rate_scale: float) -> tuple[SeenPlan, ...]:
+        """Every plan judged so far at ``rate_scale``, in the order of asking."""
+        return tuple(
+            SeenPlan(decision, m.cost_usd_per_h, m.goodput_rps, m.ttft_p99_s, m.tpot_p99_s, evaluation.feasible)
+            for (decision, scale), evaluation in self._known.items()
+            if scale == rate_scale
+            for m in (evaluation.metrics,)
+        )
 
     def _capped(self, evaluation: Evaluation) -> Evaluation:
         over = []
