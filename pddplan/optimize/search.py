@@ -453,8 +453,8 @@ class Search:
         return tuple(found)
 
     def _explore_scale(self, columns: Columns, program: Program, solution: Solution, shares: Mapping[tuple[str, str], float]) -> None:
-        """Largest share of the demand that the solution's counts serve within every limit, found by bisection; given up at once
-        where they cannot serve what would beat the incumbent.
+        """Largest share of the demand that the solution's counts serve within every limit; given up at once where they cannot serve
+        what would beat the incumbent.
         """
         trial = self._trial(columns, program, solution, shares)
         high = next(iter(scales_of(program, solution).values()))
@@ -463,13 +463,7 @@ class Search:
         self.outcome.nearest = self.outcome.nearest or trial.nearest
         if best is None:
             return
-        scale = high
-        for _ in range(SCALE_STEPS):
-            decision = trial.feasible(solution.counts, scale)
-            best, low, high = (decision, scale, high) if decision is not None else (best, low, scale)
-            if high - low <= SCALE_TOLERANCE * high:
-                break
-            scale = 0.5 * (low + high)
+        best, low = trial.largest_scale(solution.counts, best, low, high, SCALE_TOLERANCE, SCALE_STEPS)
         self._offer(columns, dict(solution.counts), best, low)
 
     def _needed_scale(self, cost_usd_per_h: float) -> float:

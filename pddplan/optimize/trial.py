@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -43,6 +44,40 @@ class Trial:
                 return self.decision(counts, threshold)
             self.nearest = self.nearest or evaluation
         return None
+
+    def largest_scale(
+        self, counts: Mapping[str, int], best: Decision, low: float, high: float, tolerance: float, steps: int
+    ) -> tuple[Decision, float]:
+        """Decision and largest multiple of the demand, up to ``high``, that meets every limit; ``best`` meets them at ``low``.
+
+        Bisection to a relative ``tolerance``; where the share of good requests is what fails, its straight line between the ends
+        gives the next guess, and the guess's own neighbourhood the one after.
+        """
+        good = {low: self._margin(counts, low)}
+        scale, near = high, False
+        for _ in range(steps):
+            decision = self.feasible(counts, scale)
+            good[scale] = self._margin(counts, scale)
+            best, low, high = (decision, scale, high) if decision is not None else (best, low, scale)
+            if high - low <= tolerance * high:
+                break
+            over, under = good.get(low, math.nan), good.get(high, math.nan)
+            if near:
+                scale, near = (low * (1 + tolerance) if scale == low else high * (1 - tolerance)), False
+            elif over > 0.0 > under > -1.0:
+                scale, near = low + (high - low) * min(max(over / (over - under), 0.02), 0.98), True
+            else:
+                scale = 0.5 * (low + high)
+            if not low < scale < high:
+                scale = 0.5 * (low + high)
+        return best, low
+
+    def _margin(self, counts: Mapping[str, int], scale: float) -> float:
+        """Share of good requests over the highest attainment asked, at the threshold that goes first; nan where none is asked."""
+        asked = [sla.attainment for d in self.columns.context.deployments.values() for sla in d.slas if sla.attainment is not None]
+        if not asked:
+            return math.nan
+        return goodness(self.judge.evaluate(self.decision(self.serving(counts), self.thresholds[0]), scale)) - max(asked)
 
     def assess(self, counts: Mapping[str, int]) -> Assessment:
         before = self.judge.evaluations
