@@ -115,6 +115,7 @@ def rejections(search: Search, best: Incumbent, baselines: tuple[Baseline, ...])
     """One refusal per chip, role and kind, one per route that lost, and the baselines."""
     return (
         *_structures(search, best, baselines),
+        *_single_types(search, best),
         *_classes(search, best),
         *_alone(search),
         *search.candidates.rejected,
@@ -139,6 +140,23 @@ def _structures(search: Search, best: Incumbent, baselines: tuple[Baseline, ...]
             continue
         bound = search.bound_with(routes=tuple(r for r in search.routes if r.deployment != route.deployment or r == route))
         yield _against(search, best, route.name, bound)
+
+
+def _single_types(search: Search, best: Incumbent) -> Iterator[Rejection]:
+    """Where a role mixes chips: what each of them alone would give."""
+    chips: dict[tuple[str, str], set[str]] = {}
+    for pool in best.decision.pools:
+        c = pool.configuration
+        chips.setdefault((c.deployment, c.role), set()).add(c.chip)
+    for (deployment, role), mixed in chips.items():
+        for chip in sorted(mixed) if len(mixed) > 1 else ():
+            alone = tuple(
+                c
+                for c in search.candidates.found
+                if (c.configuration.deployment, c.role) != (deployment, role) or c.configuration.chip == chip
+            )
+            bound = search.bound_with(only=replace(search.candidates, found=alone))
+            yield _against(search, best, f"{role} on {chip} alone", bound)
 
 
 def _classes(search: Search, best: Incumbent) -> Iterator[Rejection]:

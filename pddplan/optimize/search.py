@@ -229,11 +229,14 @@ class Search:
                 chosen.append(route)
         return tuple(chosen)
 
-    def bound_with(self, routes: tuple[Route, ...] | None = None, use: tuple[Candidate, ...] = ()) -> float:
-        """Bound on the objective (more is better) of plans on ``routes`` that deploy one of ``use``; -inf where there is none."""
+    def bound_with(self, routes: tuple[Route, ...] | None = None, use: tuple[Candidate, ...] = (), only: Candidates | None = None) -> float:
+        """Bound on the objective (more is better) of plans on ``routes`` that deploy one of ``use``, choosing among ``only``; -inf
+        where there is none.
+        """
         best = -math.inf
         for columns in self.works:
-            other = replace(columns, routes=routes if routes is not None else columns.routes)
+            kept = columns.routes if routes is None else routes
+            other = replace(columns, routes=kept, candidates=only or columns.candidates)
             program = other.program(*self._scales(other))
             if use:
                 names = tuple(name for name, slot in other.slots.items() if slot.candidate in use)
