@@ -21,10 +21,9 @@ def run(*arguments: str) -> None:
 
 def main() -> None:
     REPORTS.mkdir(exist_ok=True)
-    plan = REPORTS / f"{SCENARIO}.json"
-    run("optimize", SCENARIO, "--json", str(plan), "--force")
-    run("report", SCENARIO, "-o", str(REPORTS / f"{SCENARIO}.html"), "--force")
-    run("export", SCENARIO, "-o", str(REPORTS / f"{SCENARIO}.xlsx"), "--force")
+    run("optimize", SCENARIO, "--json", f"reports/{SCENARIO}.json", "--force")
+    run("report", SCENARIO, "-o", f"reports/{SCENARIO}.html", "--force")
+    run("export", SCENARIO, "-o", f"reports/{SCENARIO}.xlsx", "--force")
     shutil.copyfile(ROOT / "docs" / "validation.md", REPORTS / "validation.md")
 
 
