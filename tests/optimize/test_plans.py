@@ -363,3 +363,22 @@ def test_terms_cover_the_base_with_reserved_and_the_peaks_with_the_cheaper_rest(
     assert 0 < reserved <= gpus(result)
     assert result.purchase["usd_per_h"] == pytest.approx(1.2 * reserved + 2.5 * on_demand)
     assert result.purchase["usd_per_h"] <= 1.2 * gpus(result) + 1e-9
+
+
+@pytest.mark.slow
+def test_relays_on_p_s_own_instances_need_no_pool_and_cost_no_more_than_a_pool_of_their_own():
+    separate = plan(api.load_scenario("pdd-reference"), explain=False)
+    colocated = plan(api.load_scenario("pdd-reference", {"policy.rld": "colocated"}), explain=False)
+    roles = {p.configuration.role for p in colocated.evaluation.decision.pools}
+    assert "RLD" not in roles
+    assert colocated.evaluation.metrics.cost_usd_per_h <= separate.evaluation.metrics.cost_usd_per_h * (1 + 1e-9)
+
+
+@pytest.mark.slow
+def test_a_smaller_circuit_on_offer_never_costs_more_and_a_slow_line_needs_relays():
+    sizes = {"links.A-B.other_sizes": [{"circuit": "10 Gbps", "price": "150 USD/Gbps/month"}]}
+    one, choice = (plan(api.load_scenario("pdd-reference", change), explain=False) for change in ({}, sizes))
+    assert choice.evaluation.metrics.cost_usd_per_h <= one.evaluation.metrics.cost_usd_per_h * (1 + 1e-9)
+    slow = plan(api.load_scenario("pdd-reference", {"links.A-B.per_flow": "0.1 Gbps"}))
+    assert slow.evaluation.metrics.rld_token_share > 0
+    assert next(b for b in slow.baselines if b.name == "two_rooms_no_hiding").status == "infeasible"
