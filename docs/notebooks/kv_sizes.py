@@ -25,7 +25,8 @@ for name, kind in MODELS.items():
     cache = kv_cache(load_model(name))
     resident[name] = np.asarray(cache.bytes_resident(tokens))
     fixed = cache.constant / 1e6
-    print(f"{name.split('/')[1]:<32}{cache.slope:>9,.0f}{fixed:>10.2f}" + "".join(f"{b / 1e9:>9.2f} GB" for b in resident[name]) + f"  {kind}")
+    held = "".join(f"{b / 1e9:>9.2f} GB" for b in resident[name])
+    print(f"{name.split('/')[1]:<32}{cache.slope:>9,.0f}{fixed:>10.2f}{held}  {kind}")
 
 assert kv_cache(load_model("meta-llama/Meta-Llama-3.1-70B")).slope == 327_680
 assert kv_cache(load_model("deepseek-ai/DeepSeek-V3")).slope == 70_272

@@ -32,7 +32,8 @@ def plan_tables(source: WorkbookSource) -> Mapping[str, pd.DataFrame]:
 
 def table_bytes(frame: pd.DataFrame, kind: Literal["csv", "parquet"]) -> bytes:
     if kind == "csv":
-        return frame.to_csv(index=False).encode()
+        text: str = frame.to_csv(index=False)
+        return text.encode()
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue()

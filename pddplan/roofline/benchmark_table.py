@@ -45,7 +45,8 @@ class BenchmarkTable:
 def _number(table: pd.DataFrame, name: str, default: float) -> FloatArray:
     if name not in table:
         return np.full(len(table), default)
-    return pd.to_numeric(table[name], errors="coerce").fillna(default).to_numpy(float)
+    numbers: FloatArray = pd.to_numeric(table[name], errors="coerce").fillna(default).to_numpy(float)
+    return numbers
 
 
 def row_problems(table: pd.DataFrame) -> list[str]:

@@ -55,7 +55,7 @@ class LogNormal:
 
     def quantile(self, level: ArrayLike) -> FloatArray:
         below, above = self._levels()
-        normal = ndtri(below + np.asarray(level, dtype=np.float64) * (above - below))
+        normal: FloatArray = ndtri(below + np.asarray(level, dtype=np.float64) * (above - below))
         return np.clip(np.exp(self.mu + self.sigma * normal) if self.sigma else np.exp(self.mu) + 0 * normal, self.low, self.high)
 
 
