@@ -18,6 +18,7 @@ from pddplan.optimize.bounds import StageBounds
 from pddplan.optimize.box import Point, best_in_box
 from pddplan.optimize.candidates import Candidate, Candidates, enumerate_candidates, fastest_relays
 from pddplan.optimize.columns import Columns
+from pddplan.optimize.dominance import drop_dominated
 from pddplan.optimize.judge import Judge, goodness, value_of
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
 from pddplan.optimize.objective import UNITS, gap_of, objective_value
@@ -34,6 +35,8 @@ TUPLE_CALLS = 60
 """Assessments by the whole model that one set of configurations is given."""
 QUICK_EVALUATIONS, QUICK_GAP = 80, 0.005
 NO_PLAN_YET = 4
+MANY_COLUMNS = 300
+"""Programs of fewer columns are solved sooner than dominated columns are found."""
 SCALE_STEPS = 12
 SCALE_TOLERANCE = 5e-4
 """Served share of the demand is found to this share of what the program promised."""
@@ -369,6 +372,8 @@ class Search:
 
     def _solve(self, program: Program) -> Solution | None:
         self.outcome.programs += 1
+        program = drop_dominated(program) if program.columns > MANY_COLUMNS else program
+        self.outcome.columns_kept = max(self.outcome.columns_kept, program.columns)
         limits = Limits(0.0, self.effort.seconds)
         if self.fixed_scale:
             return solve_cost(program, limits)
