@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pddplan.optimize.result import PlanResult
     from pddplan.pdd.context import PlanContext
     from pddplan.pdd.plan import Decision
+    from pddplan.report.document import Document
     from pddplan.scenario.schema import Scenario
 
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, a plan JSON, or a shipped name.")]
@@ -26,6 +27,7 @@ SetOption = Annotated[
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON to a file, or to stdout with '-'.")
 ]
+ReportOption = Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing output file.")]
 PriceSourceOption = Annotated[
     str | None,
@@ -95,6 +97,15 @@ def write_json(document: Mapping[str, Any], target: str, force: bool = False) ->
     from pddplan.report.files import write_atomically
 
     write_atomically(target, text, force)
+    note(f"wrote {target}")
+
+
+def write_page(page: Document, target: str, force: bool = False) -> None:
+    """Write a document as an HTML page, and say so on stderr."""
+    from pddplan.report.files import write_atomically
+    from pddplan.report.html import render
+
+    write_atomically(target, render(page), force)
     note(f"wrote {target}")
 
 

@@ -10,20 +10,20 @@ from pddplan.cli.common import (
     ForceOption,
     JsonOption,
     PriceSourceOption,
+    ReportOption,
     ScenarioArgument,
     SetOption,
     console,
-    note,
     planned_decision,
     read_scenario,
     write_json,
+    write_page,
 )
 
 if TYPE_CHECKING:
     pass
 
 app = typer.Typer()
-ReportOption = Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
 
 
 @app.command()
@@ -55,11 +55,7 @@ def bathtub(
     if json_ is not None:
         write_json(bathtub_document(study), json_, force)
     if report is not None:
-        from pddplan.report.files import write_atomically
-        from pddplan.report.html import render
-
-        write_atomically(report, render(bathtub_page(study, read.name)), force)
-        note(f"wrote {report}")
+        write_page(bathtub_page(study, read.name), report, force)
     if json_ == "-":
         return
     out = console()
@@ -93,11 +89,7 @@ def savings(
     if json_ is not None:
         write_json(savings_document(study), json_, force)
     if report is not None:
-        from pddplan.report.files import write_atomically
-        from pddplan.report.html import render
-
-        write_atomically(report, render(savings_page(study, read.name)), force)
-        note(f"wrote {report}")
+        write_page(savings_page(study, read.name), report, force)
     if json_ == "-":
         return
     out = console()

@@ -10,20 +10,20 @@ from pddplan.cli.common import (
     ForceOption,
     JsonOption,
     PriceSourceOption,
+    ReportOption,
     ScenarioArgument,
     SetOption,
     console,
-    note,
     planned_decision,
     read_scenario,
     write_json,
+    write_page,
 )
 
 if TYPE_CHECKING:
-    from pddplan.report.document import Document, Table
+    from pddplan.report.document import Table
 
 app = typer.Typer()
-ReportOption = Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")]
 
 
 @app.command()
@@ -58,7 +58,7 @@ def bandwidth(
     if json_ is not None:
         write_json(bandwidth_document(study), json_, force)
     if report is not None:
-        _write_page(bandwidth_page(study, read.name), report, force)
+        write_page(bandwidth_page(study, read.name), report, force)
     if json_ != "-":
         _show(bandwidth_headline(study), bandwidth_table(study), study.notes)
 
@@ -87,7 +87,7 @@ def stability(
     if json_ is not None:
         write_json(stability_document(study), json_, force)
     if report is not None:
-        _write_page(stability_page(study, read.name), report, force)
+        write_page(stability_page(study, read.name), report, force)
     if json_ != "-":
         _show(study.verdict, stability_table(study), ())
 
@@ -192,14 +192,6 @@ def _numbers(option: str, text: str, low: float, high: float) -> list[float]:
             )
         values.append(value)
     return values
-
-
-def _write_page(page: Document, target: str, force: bool) -> None:
-    from pddplan.report.files import write_atomically
-    from pddplan.report.html import render
-
-    write_atomically(target, render(page), force)
-    note(f"wrote {target}")
 
 
 def _show(headline: str, table: Table, notes: tuple[str, ...]) -> None:
