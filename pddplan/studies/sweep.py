@@ -5,11 +5,13 @@ Points already finished are read from a journal beside the output, so a killed r
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -298,10 +300,25 @@ def _finished(scenario: Scenario, points: Sequence[Point], jobs: int, dask: str 
 
         run = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
         try:
-            yield from run(delayed(_with_point)(scenario, point) for point in points)
+            with _deaf_to_interrupts():
+                rows = run(delayed(_with_point)(scenario, point) for point in points)
+            yield from rows
         except TerminatedWorkerError:
             found = "a worker process was killed, perhaps for want of memory; finished points are kept"
             raise InputError(Problem("--jobs", found, "the same command with fewer jobs", "--jobs 1")) from None
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes started here never see Ctrl-C, which a terminal sends to all of them: only their parent answers it, and ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _with_point(scenario: Scenario, point: Point) -> tuple[Point, dict[str, Any]]:

@@ -139,7 +139,12 @@ class TestBrowser:
         assert len(links) >= 12
         for href in links:
             page.click(f"nav a[href='{href}']")
-            assert page.evaluate(f"document.querySelector('{href}') !== null && location.hash === '{href}'")
+            page.wait_for_function(f"location.hash === '{href}'")
+            assert page.locator(href).count() == 1
+
+    def test_no_two_elements_share_an_id(self, opened):
+        ids = opened().evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+        assert sorted(ids) == sorted(set(ids))
 
     def test_csv_download_gives_the_table(self, opened, planned):
         page = opened()

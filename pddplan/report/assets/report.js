@@ -38,7 +38,7 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-table]");
     if (!button) return;
-    const table = document.getElementById(button.dataset.table);
+    const table = document.getElementById(`table-${button.dataset.table}`);
     if (button.dataset.action === "csv") {
       const link = document.createElement("a");
       link.href = URL.createObjectURL(new Blob(["\ufeff", csvOf(table)], { type: "text/csv;charset=utf-8" }));
