@@ -38,6 +38,7 @@ POOL_WAITING = 0.02
 _WAIT_NODES = 512
 _TAIL = 1e-12
 _STATES_MOST = 2_000_000
+_TAIL_GROUPS = 20_000
 
 
 @dataclass(frozen=True)
@@ -159,15 +160,16 @@ def line(
     rho = flows * mean / carried if carried > 0 else np.inf
     if rho >= 1.0:
         return LineLaw(rho, np.inf, np.array([0.0]), np.ones(1), 1.0, np.inf, 0.0, np.inf, method="unstable")
-    log_pi, n = _log_states(flows * mean, capacity, r, connections, rho)
+    log_pi, n, step = _log_states(flows * mean, capacity, r, connections, rho)
     pi = np.exp(log_pi - log_pi.max())
-    last = pi[-1] / (1.0 - rho)  # geometric from the last state on
+    fall = rho**step
+    last = pi[-1] / (1.0 - fall)  # geometric from the last state on
     total = pi[:-1].sum() + last
     pi, tail = pi / total, float(last / total)
     bounded = np.isfinite(connections)
     p_wait = tail if bounded else 0.0
     flow_rate = np.minimum(r, capacity / (n + 1.0))
-    active = float(pi[:-1] @ n[:-1]) + tail * (float(n[-1]) if bounded else float(n[-1]) + rho / (1.0 - rho))
+    active = float(pi[:-1] @ n[:-1]) + tail * (float(n[-1]) if bounded else float(n[-1]) + step * fall / (1.0 - fall))
     found = pi[:-1] if bounded else np.append(pi[:-1], tail)
     seen = flow_rate[:-1] if bounded else flow_rate
     nodes, probability = _nodes(seen, found)
@@ -224,17 +226,30 @@ def _recursion_waits(
     return np.asarray(waits[warm:])
 
 
-def _log_states(offered: float, capacity: float, r: float, connections: float, rho: float) -> tuple[FloatArray, FloatArray]:
-    """Unnormalised log pi(n), n = 0..m; the states above m fall by ``rho`` each. m is K, or where little is left."""
-    c = capacity / r
-    unbounded = np.ceil(c) + np.ceil(np.log(_TAIL) / np.log(rho)) + 1
-    most = int(connections if np.isfinite(connections) else unbounded)
+def _log_states(offered: float, capacity: float, r: float, connections: float, rho: float) -> tuple[FloatArray, FloatArray, int]:
+    """Unnormalised log pi(n) of states n = 0..K, or of so many that little is left; beyond the last they fall by ``rho`` each.
+
+    A full line without a pool falls by ``rho`` from state C / r on: those states go in groups of the third value returned, each with its
+    mass and its mean n, so that a line next to saturation is answered too.
+    """
+    bounded = np.isfinite(connections)
+    full = int(min(capacity // r, _STATES_MOST + 1.0))
+    most = connections if bounded else full
     if most > _STATES_MOST:
-        raise InputError(Problem("connections", f"{most} transfers at once", f"at most {_STATES_MOST}", "1000"))
-    n = np.arange(most + 1, dtype=float)
-    capped = np.minimum(n, np.floor(c))
-    log_pi = capped * np.log(offered / r) - gammaln(capped + 1.0) + (n - capped) * np.log(offered / capacity)
-    return log_pi, n
+        raise InputError(Problem("connections", f"{most:g} transfers at once", f"at most {_STATES_MOST}", "1000"))
+    slope, step = np.log(offered / capacity), 1
+    if bounded:
+        n = np.arange(int(connections) + 1, dtype=float)
+    else:
+        beyond = np.ceil(np.log(_TAIL) / np.log(rho)) + 1.0
+        step = int(np.ceil(beyond / _TAIL_GROUPS))
+        n = np.concatenate([np.arange(full + 1.0), full + 1.0 + step * np.arange(np.ceil(beyond / step))])
+    capped = np.minimum(n, capacity // r)
+    log_pi = capped * np.log(offered / r) - gammaln(capped + 1.0) + (n - capped) * slope
+    if step > 1:
+        log_pi[full + 1 :] += np.log(np.expm1(step * slope) / np.expm1(slope))
+        n[full + 1 :] += 1.0 / np.expm1(-slope) - step / np.expm1(-step * slope)
+    return log_pi, n, step
 
 
 def _nodes(flow_rate: FloatArray, probability: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -100,3 +100,27 @@ def test_heavy_sizes_before_a_busy_pool_are_labelled_recursion() -> None:
 def test_a_pool_of_no_connection_is_refused() -> None:
     with pytest.raises(InputError, match="connections"):
         ps.line(1.0, ONE, ONE, 10.0, 1.0, 0)
+
+
+@pytest.mark.parametrize("left", [1e-3, 1e-5, 8e-10, 1e-14])
+@pytest.mark.parametrize("c", [1.0, 9.0])
+def test_a_line_next_to_saturation_keeps_the_mean_of_the_erlang_form(c: float, left: float) -> None:
+    """M/M/c of load 1 - left: E[N] = a + C(c, a) rho / (1 - rho), with C going to 1."""
+    rho = 1.0 - left
+    line = ps.line(rho * c, ONE, ONE, c, 1.0)
+    queue = float(erlang_c(int(c), c * rho)) * line.utilisation / (1.0 - line.utilisation)
+    assert line.active_mean == pytest.approx(c * rho + queue, rel=1e-6)
+    assert float(line.mean_s(1.0)) == pytest.approx(line.active_mean / (c * rho), rel=1e-9)
+    assert float(line.probability.sum()) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_grouping_the_states_beyond_a_full_line_changes_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, weights = np.array([1.0, 3.0]), np.array([0.7, 0.3])
+    rate = 0.9995 * 8.0 / float(weights @ sizes)
+    grouped = ps.line(rate, sizes, weights, 8.0, 1.0)
+    monkeypatch.setattr(ps, "_TAIL_GROUPS", 1_000_000)
+    single = ps.line(rate, sizes, weights, 8.0, 1.0)
+    assert grouped.active_mean == pytest.approx(single.active_mean, rel=1e-9)
+    for q in (0.5, 0.9, 0.99):
+        times = [GRID.quantile(law.time_cdf(sizes, weights, GRID), q) for law in (grouped, single)]
+        assert times[0] == pytest.approx(times[1], rel=0.02)
