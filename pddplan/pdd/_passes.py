@@ -15,6 +15,24 @@ _TINY = 1e-9
 
 
 @compiled
+def _between(x: float, points: FloatArray, values: FloatArray) -> float:
+    """``np.interp`` of one number, which numba takes a second to compile and calls three times slower."""
+    below, above = 0, points.size - 1
+    if x <= points[below]:
+        return float(values[below])
+    if x >= points[above]:
+        return float(values[above])
+    while above - below > 1:
+        middle = (below + above) // 2
+        if points[middle] <= x:
+            below = middle
+        else:
+            above = middle
+    slope = (values[above] - values[below]) / (points[above] - points[below])
+    return float(slope * (x - points[below]) + values[below])
+
+
+@compiled
 def _pass_s(
     first: int,
     pieces: int,
@@ -44,11 +62,11 @@ def _pass_s(
         room -= tokens
         customer = nxt[customer]
     fullest = max(total / ranks, most)
-    return max(work, np.interp(fullest, points, seconds) * scaled / total) + beside
+    return max(work, _between(fullest, points, seconds) * scaled / total) + beside
 
 
 @compiled
-def pass_times(
+def _run(
     arrival: FloatArray,
     row: IntArray,
     server: IntArray,
@@ -62,31 +80,32 @@ def pass_times(
     ranks: float,
     packs: bool,
     beside: float,
-    instances: int,
     mode: int,
-) -> FloatArray:
-    """Seconds from arrival to the end of prefill, shape (customers,), for arrivals in order of time.
+    left: FloatArray,
+    nxt: IntArray,
+    ended: FloatArray,
+    head: IntArray,
+    tail: IntArray,
+    count: IntArray,
+    pieces: IntArray,
+    end: FloatArray,
+) -> None:
+    """Fill ``ended``, shape (customers,): when each prefill ends.
 
-    Each instance runs passes: at most ``chunk`` tokens of a request and chunk x ranks in all (without packing: ``ranks`` requests), oldest
-    first; ``beside`` seconds are added to every pass (decode steps that it carries). mode: PINNED (customer i on ``server[i]``),
-    CENTRAL (one queue), SHORTEST (fewest requests, ties by ``ties`` in [0, 1)).
+    State, made by the caller because numba compiles an array's making slowly: tokens ``left`` of each customer, the ``nxt`` of its
+    list; ``head``, ``tail`` and ``count`` of the lists, one for each instance and last the central queue; ``pieces`` and ``end`` of the
+    pass that an instance runs.
     """
-    n = arrival.size
     budget = chunk * ranks
-    left = uncached[row].copy()
-    nxt = np.full(n, -1, dtype=np.int64)
-    ended = np.full(n, np.inf)
-    head = np.full(instances + 1, -1, dtype=np.int64)
-    tail = np.full(instances + 1, -1, dtype=np.int64)
-    count = np.zeros(instances + 1, dtype=np.int64)
-    pieces = np.zeros(instances, dtype=np.int64)
-    end = np.full(instances, np.inf)
-    shared = instances  # list number of the central queue
+    shared = end.size  # list number of the central queue
     came, done = 0, 0
-    while done < n:
-        k = int(np.argmin(end))
+    while done < arrival.size:
+        k = 0
+        for j in range(1, shared):
+            if end[j] < end[k]:
+                k = j
         now = end[k]
-        if came < n and arrival[came] <= now:
+        if came < arrival.size and arrival[came] <= now:
             i = came
             now = arrival[i]
             came += 1
@@ -95,14 +114,14 @@ def pass_times(
                 where = server[i]
             elif mode == SHORTEST:
                 fewest, equal = count[0], 0
-                for j in range(instances):
+                for j in range(shared):
                     if count[j] < fewest:
                         fewest, equal = count[j], 1
                     elif count[j] == fewest:
                         equal += 1
                 pick = int(ties[i] * equal)
                 where = 0
-                for j in range(instances):
+                for j in range(shared):
                     if count[j] == fewest:
                         if pick == 0:
                             where = j
@@ -116,7 +135,7 @@ def pass_times(
             count[where] += 1
             k = -1
             if mode == CENTRAL:
-                for j in range(instances):
+                for j in range(shared):
                     if end[j] == np.inf:
                         k = j
                         break
@@ -175,7 +194,56 @@ def pass_times(
             number += 1
             customer = nxt[customer]
         pieces[k] = number
-        end[k] = now + _pass_s(
-            head[k], number, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget, beside
-        )
+        end[k] = now + _pass_s(head[k], number, nxt, left, row, uncached, shared_s, scale, points, seconds, chunk, ranks, budget, beside)
+
+
+def pass_times(
+    arrival: FloatArray,
+    row: IntArray,
+    server: IntArray,
+    ties: FloatArray,
+    uncached: FloatArray,
+    shared_s: FloatArray,
+    scale: FloatArray,
+    points: FloatArray,
+    seconds: FloatArray,
+    chunk: float,
+    ranks: float,
+    packs: bool,
+    beside: float,
+    instances: int,
+    mode: int,
+) -> FloatArray:
+    """Seconds from arrival to the end of prefill, shape (customers,), for arrivals in order of time.
+
+    Each instance runs passes: at most ``chunk`` tokens of a request and chunk x ranks in all (without packing: ``ranks`` requests), oldest
+    first; ``beside`` seconds are added to every pass (decode steps that it carries). mode: PINNED (customer i on ``server[i]``),
+    CENTRAL (one queue), SHORTEST (fewest requests, ties by ``ties`` in [0, 1)).
+    """
+    customers, lists = arrival.size, instances + 1
+    ended = np.full(customers, np.inf)
+    _run(
+        arrival,
+        row,
+        server,
+        ties,
+        uncached,
+        shared_s,
+        scale,
+        points,
+        seconds,
+        chunk,
+        ranks,
+        packs,
+        beside,
+        mode,
+        uncached[row],
+        np.full(customers, -1, dtype=np.int64),
+        ended,
+        np.full(lists, -1, dtype=np.int64),
+        np.full(lists, -1, dtype=np.int64),
+        np.zeros(lists, dtype=np.int64),
+        np.zeros(instances, dtype=np.int64),
+        np.full(instances, np.inf),
+    )
     return ended - arrival

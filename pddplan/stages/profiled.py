@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import CubicSpline
 
 from pddplan.errors import InputError, Problem
 from pddplan.scenario.instances import ProfiledInstance
 from pddplan.stages.protocol import KvTransfer
+
+if TYPE_CHECKING:
+    from scipy.interpolate import CubicSpline
 
 FloatArray = NDArray[np.float64]
 Interpolation = Literal["linear", "cubic"]
@@ -67,6 +69,8 @@ class Table:
 
     @cached_property
     def _spline(self) -> CubicSpline:
+        from scipy.interpolate import CubicSpline  # a seventh of a second to import, and few tables are cubic
+
         return CubicSpline(self.points, self.values, bc_type="not-a-knot")
 
     def __call__(self, at: ArrayLike) -> FloatArray:
