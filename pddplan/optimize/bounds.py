@@ -161,13 +161,17 @@ class StageBounds:
         """Most requests/s of 1..most serving instances, shape (most,): each counts for what it carries in the largest pool, since
         pooling only helps.
         """
-        each = self.loose(candidate, need)
-        low, high = 0.0, most * each
-        if not self.carries(candidate, need, most, high * (1 - 1e-9)):
+        carried = self.capacity(candidate, need, most, most * self.loose(candidate, need))
+        return np.asarray(np.arange(1, most + 1) * (carried / most), dtype=np.float64)
+
+    def capacity(self, candidate: Candidate, need: Need, serving: int, high: float) -> float:
+        """Most requests/s, up to ``high``, that ``serving`` instances carry, bisected from above."""
+        low = 0.0
+        if not self.carries(candidate, need, serving, high * (1 - 1e-9)):
             for _ in range(BISECTIONS):
                 middle = 0.5 * (low + high)
-                low, high = (middle, high) if self.carries(candidate, need, most, middle) else (low, middle)
-        return np.asarray(np.arange(1, most + 1) * (high / most), dtype=np.float64)
+                low, high = (middle, high) if self.carries(candidate, need, serving, middle) else (low, middle)
+        return high
 
     def _prefills(self, candidate: Candidate, need: Need, deployment: Deployment, serving: int, rate_per_s: float) -> bool:
         mix, policy = deployment.mix, deployment.policy

@@ -89,8 +89,10 @@ def best_in_box(
     if first.feasible and reached >= most - slack * abs(most):
         return Found(lower, reached, most, True) if reached > cutoff else Found(None, -math.inf, most, True)
     neighbours = (_step(lower, axis) for axis in range(len(lower)) if lower[axis] < upper[axis])
-    if first.feasible and all(worth(point, 1.0) <= max(reached, cutoff) for point in neighbours):
-        return Found(lower, reached, reached, True) if reached > cutoff else Found(None, -math.inf, -math.inf, True)
+    known = max(reached, cutoff) if first.feasible else cutoff
+    if all(worth(point, 1.0) <= known for point in neighbours):
+        better = first.feasible and reached > cutoff
+        return Found(lower, reached, reached, True) if better else Found(None, -math.inf, -math.inf, True)
     highest = ask(upper)
     if not highest.feasible:
         return Found(None, -math.inf, -math.inf, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,6 +24,10 @@ COUNT_LIMIT = 4096
 """Most instances of one configuration where neither stock nor demand says less."""
 HEADROOM = 1.5
 """Counts go this far beyond what the loose bound needs: the real need is larger."""
+SHORT = 1e-6
+"""What falls short of a demand does so by at least this share of it."""
+PART_MIN = 0.02
+"""Least share of a divided deployment's traffic that a route takes."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Columns:
     fixed_scale: exactly the demand is served, so that where one configuration carries it alone its least count says all.
     least, tables: option -> least count, or capacity by serving count, of the options that a solution has used.
     scale_max: largest multiple of the demand that may be served. slots: option -> what it stands for, of the last program.
+    carried: option -> serving count -> capacity, of a divided deployment's options.
+    mixed: the deployment whose traffic is divided among ``parts`` routes; the bounds must then hold for any share of it.
     """
 
     context: PlanContext
@@ -57,10 +63,13 @@ class Columns:
     routes: tuple[Route, ...]
     bounds: StageBounds
     fixed_scale: bool
+    mixed: str = ""
+    parts: int = 1
     scale_max: float = 1.0
     slots: dict[str, Slot] = field(default_factory=dict)
     least: dict[str, int | None] = field(default_factory=dict)
     tables: dict[str, FloatArray] = field(default_factory=dict)
+    carried: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def program(self, scale_min: float, scale_max: float) -> Program:
         """Routes as exclusive paths of one market per deployment, whose demand is served between the two scales."""
@@ -73,7 +82,9 @@ class Columns:
             mine = [route for route in self.routes if route.deployment == name]
             if deployment.mix.rate_per_s <= 0 or not mine:
                 continue
-            markets.append(Market(name, deployment.mix.rate_per_s, scale_min, scale_max, exclusive=True))
+            parts = self.parts if name == self.mixed else 1
+            least = PART_MIN * scale_min if parts > 1 else 0.0
+            markets.append(Market(name, deployment.mix.rate_per_s, scale_min, scale_max, True, parts, least))
             for route in mine:
                 paths.append(Path(route.name, name))
                 for row, demand, members in self._needs(route, deployment):
@@ -94,23 +105,48 @@ class Columns:
             one_scale=len(markets) > 1,
         )
 
-    def tighten(self, options: Iterable[str]) -> bool:
-        """Ask the theory of queues about those options that have only their loose bound; whether there was any."""
-        loose = [n for n in options if n not in self.least and n not in self.tables and self._queues(self.slots[n])]
+    def tighten(self, counts: Mapping[str, int]) -> bool:
+        """Ask the theory of queues about those options that have only their loose bound, where traffic is divided then about their
+        counts; whether there was any.
+        """
+        loose = [n for n in counts if n not in self.least and n not in self.tables and self._queues(self.slots[n])]
+        if self.mixed and not loose:
+            return self._tighten_counts(counts)
         for name in loose:
             candidate, need = self.slots[name].instance
             demand = self._demand(candidate, need)
             most = self._serving_max(candidate, demand, self.bounds.loose(candidate, need))
-            if self._alone:
+            if self._counted:
                 self.least[name] = self.bounds.least_count(candidate, need, demand, most)
             else:
                 self.tables[name] = self.bounds.capacities(candidate, need, most)
         return bool(loose)
 
+    def _tighten_counts(self, counts: Mapping[str, int]) -> bool:
+        """What exactly so many instances of an option carry, for those of ``counts`` where it is not known yet."""
+        fresh = False
+        for name, count in counts.items():
+            slot = self.slots[name]
+            if not self._queues(slot) or slot.instance[0].configuration.deployment != self.mixed:
+                continue
+            candidate, need = slot.instance
+            serving, known, least = count - candidate.spare, self.carried.setdefault(name, {}), self.least.get(name)
+            if serving in known or (least is not None and serving >= least):
+                continue
+            option = self._option(slot, (name,), name)
+            high = float(option.capacity[np.searchsorted(option.replicas, count)])
+            known[serving] = self.bounds.capacity(candidate, need, serving, high)
+            fresh = True
+        return fresh
+
     @property
-    def _alone(self) -> bool:
-        """Whether each configuration carries its role's whole, known demand: then only its least count matters."""
+    def _counted(self) -> bool:
+        """Whether a least count for the whole, known demand says what a configuration carries: a role has no other beside it."""
         return self.fixed_scale and self.context.scenario.search.configurations_per_role == 1
+
+    def _alone(self, candidate: Candidate) -> bool:
+        """Whether a candidate carries its role's whole, known demand: then only its least count matters."""
+        return self._counted and candidate.configuration.deployment != self.mixed
 
     def _queues(self, slot: Slot) -> bool:
         """Whether its table helps to choose an option: not for a line, a relay pool or a measured rate, nor for a lone aggregated
@@ -119,7 +155,7 @@ class Columns:
         if slot.candidate is None or slot.candidate.role == "RLD" or self.bounds.rates(slot.candidate) is not None:
             return False
         scenario = self.context.scenario
-        lone = scenario.objective == "max-goodput" and scenario.search.configurations_per_role == 1
+        lone = scenario.objective == "max-goodput" and scenario.search.configurations_per_role == 1 and not self.mixed
         return not (lone and slot.candidate.role == "AGG" and len(self.context.deployments) == 1)
 
     def _deployment(self, candidate: Candidate) -> Deployment:
@@ -135,7 +171,8 @@ class Columns:
             return
         for need in route.needs:
             row = f"{deployment.name} {need.role} {need.site} {need.rows}"
-            found = [self._option(Slot(need, c), (row,), row) for c in self.candidates.of(deployment.name, need.role, need.site)]
+            pool = f"{deployment.name} {need.role} {need.site}"
+            found = [self._option(Slot(need, c), (row,), pool) for c in self.candidates.of(deployment.name, need.role, need.site)]
             demand = 1.0 / (self.scale_max or 1.0) if need.role == "RLD" else self.bounds.rate_per_s(need, deployment)
             yield row, demand, [option for option in found if option.replicas.size]
         if route.line is not None:
@@ -169,7 +206,7 @@ class Columns:
         name = f"{candidate.name} [{need.rows}]"
         self.slots[name] = slot
         if need.role == "RLD":
-            counts = candidate.counts(self._ceiling(candidate))[: 1 if self._alone else None]
+            counts = candidate.counts(self._ceiling(candidate))[: 1 if self._counted else None]
             return self._priced(name, pool, dict.fromkeys(rows, 1.0), counts, np.ones(counts.shape), candidate)
         each = self.bounds.loose(candidate, need)
         if each <= 0:
@@ -180,14 +217,25 @@ class Columns:
         if name in self.tables:
             table = self.tables[name]
             capacity = np.minimum(capacity, table[np.minimum(serving, table.size) - 1])
+        for most, carried in self.carried.get(name, {}).items():
+            capacity = np.where(serving <= most, np.minimum(capacity, serving * (carried / most)), capacity)
         if name in self.least:
-            least = self.least[name]
-            enough = serving >= (COUNT_LIMIT + 1 if least is None else least)
-            counts, capacity = counts[enough], np.maximum(capacity[enough], self._demand(candidate, need))
-        if self._alone:
-            first = np.nonzero(capacity >= self._demand(candidate, need) * (1 - 1e-9))[0][:1]
-            counts, capacity = counts[first], capacity[first]
+            capacity = self._up_to_least(name, serving, capacity, self._demand(candidate, need))
+        if self._counted:
+            enough = np.nonzero(capacity >= self._demand(candidate, need) * (1 - 1e-9))[0][:1]
+            kept = enough if self._alone(candidate) else slice(0, int(enough[0]) + 1 if enough.size else None)
+            counts, capacity = counts[kept], capacity[kept]
         return self._priced(name, pool, dict.fromkeys(rows, 1.0), counts, capacity, candidate)
+
+    def _up_to_least(self, name: str, serving: IntArray, capacity: FloatArray, demand: float) -> FloatArray:
+        """Capacities that know the least count for the whole demand: one fewer falls short of it, and smaller pools carry less per
+        instance than that one.
+        """
+        least = self.least[name]
+        short = serving < (COUNT_LIMIT + 1 if least is None else least)
+        fails = max(int(np.max(serving, initial=1)) if least is None else least - 1, 1)
+        under = np.minimum(capacity, serving * (demand / fails) * (1 - SHORT))
+        return np.asarray(np.where(short, under, np.maximum(capacity, demand)))
 
     def _rated(self, slot: Slot, pool: str, loads: dict[str, float]) -> Option:
         """An aggregated profile: capacity in instance-seconds per second, each class with its seconds per request."""
@@ -241,7 +289,7 @@ class Columns:
             needs = route.needs or (Need("AGG", ""),)
             scale = min(self._reach(need, owner) for need in needs if need.role != "RLD")
             per_deployment[route.deployment] = max(per_deployment.get(route.deployment, 0.0), scale)
-        return max(per_deployment.values(), default=0.0)
+        return max((scale * (self.parts if name == self.mixed else 1) for name, scale in per_deployment.items()), default=0.0)
 
     def _reach(self, need: Need, owner: Deployment) -> float:
         """Largest multiple of the demand that all candidates of a need could carry together."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from pddplan.optimize.columns import Columns, Slot
 from pddplan.optimize.objective import objective_value
 from pddplan.optimize.result import SeenPlan
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
-from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings, Violation
+from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings, Violation, Way
 from pddplan.scenario.schema import Goal
+
+PartOf = tuple[tuple[str, ...], tuple[float, ...]]
 
 
 @dataclass
@@ -24,9 +24,18 @@ class Judge:
     context: PlanContext
     evaluations: int = 0
     _known: dict[tuple[Decision, float], Evaluation] = field(default_factory=dict)
+    _whole: set[tuple[Decision, float]] = field(default_factory=set)
+
+    def whole(self, decision: Decision, rate_scale: float = 1.0) -> Evaluation:
+        """The whole model's answer with every law, also those that no limit asks for."""
+        key = (decision, rate_scale)
+        if key not in self._whole:
+            self._whole.add(key)
+            self._known[key] = self._capped(evaluate(self.context, decision, rate_scale))
+        return self._known[key]
 
     def evaluate(self, decision: Decision, rate_scale: float = 1.0) -> Evaluation:
-        """The whole model's answer; load over the policy's cap counts as a violation."""
+        """The whole model's answer, laws that no limit asks for left out; load over the policy's cap counts as a violation."""
         if (decision, rate_scale) not in self._known:
             self.evaluations += 1
         return self.probe(decision, rate_scale)
@@ -35,7 +44,7 @@ class Judge:
         """The same for a bound: it is remembered, and not counted as an evaluation of a plan."""
         key = (decision, rate_scale)
         if key not in self._known:
-            self._known[key] = self._capped(evaluate(self.context, decision, rate_scale))
+            self._known[key] = self._capped(evaluate(self.context, decision, rate_scale, brief=True))
         return self._known[key]
 
     def seen(self, rate_scale: float) -> tuple[SeenPlan, ...]:
@@ -58,30 +67,19 @@ class Judge:
         return replace(evaluation, violations=(*evaluation.violations, *over)) if over else evaluation
 
 
-def decision_of(columns: Columns, counts: Mapping[str, int], settings: Settings, shares: Mapping[tuple[str, str], float]) -> Decision:
-    """The decision that takes ``counts`` of the options. ``shares``: (option, class row) -> share of the row, for AGG by rate."""
+def decision_of(columns: Columns, counts: Mapping[str, int], settings: Settings, parts: Sequence[PartOf]) -> Decision:
+    """The decision that takes ``counts`` of the options; ``parts``: options that serve a part of a deployment, with its class shares."""
     slots = {name: columns.slots[name] for name, count in counts.items() if count > 0}
     pools = [(name, Pool(slot.candidate.configuration, counts[name])) for name, slot in slots.items() if slot.candidate]
     links = tuple(_link(columns.context, slot, counts[name]) for name, slot in slots.items() if slot.line is not None)
-    aggregated = [name for name, pool in pools if pool.configuration.role == "AGG"]
-    rows = None
-    if any(name in aggregated for name, _ in shares):
-        rows = tuple(_row_shares(columns, slots[name], name, shares) for name in aggregated)
-    return Decision(tuple(pool for _, pool in pools), links, settings, rows)
+    place = {name: i for i, (name, _) in enumerate(pools)}
+    ways = tuple(Way(tuple(place[name] for name in names if name in place), shares) for names, shares in parts)
+    return Decision(tuple(pool for _, pool in pools), links, settings, ways)
 
 
 def _link(context: PlanContext, slot: Slot, circuits: int) -> LinkPlan:
     assert slot.line is not None
     return LinkPlan(slot.line, *context.lines[slot.line].between, circuits, slot.circuit_bytes_per_s)
-
-
-def _row_shares(columns: Columns, slot: Slot, name: str, shares: Mapping[tuple[str, str], float]) -> tuple[float, ...]:
-    """Share of every mix row that an AGG option takes: that of its class."""
-    candidate, _ = slot.instance
-    mix = columns.context.deployments[candidate.configuration.deployment].mix
-    pool = f"{candidate.configuration.deployment} AGG"
-    per_class = np.array([shares.get((name, f"{pool} {c}"), 0.0) for c in range(len(mix.class_names))])
-    return tuple(per_class[mix.class_index].tolist())
 
 
 def goodness(evaluation: Evaluation) -> float:

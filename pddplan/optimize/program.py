@@ -24,7 +24,8 @@ class Market:
     """Traffic that is served to a degree: its scale [s] lies in [scale_min, scale_max] (1 = the scenario's demand).
 
     value: goodput of scale 1, requests/s (weighted by the hours of its period, where there are periods).
-    exclusive: exactly one of its paths carries everything; otherwise the paths share it.
+    exclusive: exactly ``parts`` of its paths carry everything, each at least ``part_min`` where they are several; otherwise all its paths
+    share it.
     """
 
     name: str
@@ -32,6 +33,8 @@ class Market:
     scale_min: float = 1.0
     scale_max: float = 1.0
     exclusive: bool = False
+    parts: int = 1
+    part_min: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -135,10 +138,20 @@ class PointCut:
 
 
 @dataclass(frozen=True)
+class UpCut:
+    """Plans with at least these counts of each option are known: not to be proposed again."""
+
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class PairCut:
     """These options do not work together: not all of them in one plan."""
 
     options: tuple[str, ...]
+
+
+Cut = GrowCut | PointCut | UpCut | PairCut
 
 
 @dataclass(frozen=True)
@@ -158,7 +171,7 @@ class Program:
     max_options: Mapping[str, int] = field(default_factory=dict)
     budget_usd_per_h: float | None = None
     purchases: tuple[Purchase, ...] = ()
-    cuts: tuple[GrowCut | PointCut | PairCut, ...] = ()
+    cuts: tuple[Cut, ...] = ()
     keep: tuple[tuple[str, ...], ...] = ()
     idle: frozenset[str] = frozenset()
     one_scale: bool = False

@@ -22,11 +22,12 @@ from pddplan.optimize.dominance import drop_dominated
 from pddplan.optimize.judge import Judge, goodness, value_of
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
 from pddplan.optimize.objective import UNITS, gap_of, objective_value
-from pddplan.optimize.program import GrowCut, PairCut, PointCut, Program, Solution
+from pddplan.optimize.program import Cut, GrowCut, PairCut, PointCut, Program, Solution, UpCut
 from pddplan.optimize.result import SearchLog
 from pddplan.optimize.routes import Need, Route, routes_of
 from pddplan.optimize.settings import finer_settings, outer_settings, relay_thresholds_s
-from pddplan.optimize.trial import Trial, class_shares, scales_of
+from pddplan.optimize.splits import Splits
+from pddplan.optimize.trial import Trial, scales_of
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings
 from pddplan.scenario.schema import Goal
@@ -52,16 +53,19 @@ GROWTH = 4
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to search: evaluations of the whole model, seconds (None: no limit), and the relative gap that is good enough."""
+    """How long to search: evaluations of the whole model, seconds (None: no limit), and the relative gap that is good enough; whether a
+    deployment's traffic may be divided among routes.
+    """
 
     evaluations: int = 400
     seconds: float | None = 60.0
     gap: float = 0.001
+    mixed: bool = True
 
     def quick(self) -> Effort:
-        """For searches beside the main one: baselines, relaxations."""
+        """For searches beside the main one: baselines, relaxations. One route per deployment."""
         seconds = None if self.seconds is None else self.seconds / 4
-        return replace(self, evaluations=QUICK_EVALUATIONS, seconds=seconds, gap=max(self.gap, QUICK_GAP))
+        return replace(self, evaluations=QUICK_EVALUATIONS, seconds=seconds, gap=max(self.gap, QUICK_GAP), mixed=False)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Search:
     outcome: Outcome = field(default_factory=lambda: Outcome(None, -math.inf))
     works: list[Columns] = field(default_factory=list)
     _thresholds: list[float | None] = field(default_factory=list)
-    _plenty: dict[tuple[Route, Settings], tuple[float | None, ...]] = field(default_factory=dict)
+    _plenty: dict[tuple[Route, Settings, bool], tuple[float | None, ...]] = field(default_factory=dict)
     _closed: float = -math.inf
     _started: float = 0.0
     _asked: int = 0
@@ -155,6 +159,8 @@ class Search:
             tried = tuple(columns.bounds.settings for columns in self.works)
             chosen = replace(self.incumbent.decision.settings, relay_threshold_s=None)
             remaining += self._try(finer_settings(self.context, self.routes, chosen, tried), thresholds)
+        if self.effort.mixed:
+            remaining += self._mix()
         self._polish()
         best = self.incumbent
         self.outcome.best = best
@@ -171,7 +177,7 @@ class Search:
             evaluation = self.judge.evaluate(decision, best.scale)
             value = value_of(self.goal, evaluation, best.evaluation.metrics.cost_usd_per_h - best.paid_usd_per_h)
             if evaluation.feasible and self.incumbent is not None and value > self.incumbent.value:
-                self.incumbent = replace(best, decision=decision, evaluation=evaluation, value=value)
+                self.incumbent = replace(best, decision=decision, evaluation=self.judge.whole(decision, best.scale), value=value)
 
     def _try(self, choices: tuple[Settings, ...], thresholds: tuple[float, ...]) -> list[float]:
         """Search every choice of outer settings, most promising first; returns the bound on what each can still give."""
@@ -190,6 +196,37 @@ class Search:
             self.outcome.settings_tried += 1
             remaining.append(self._work(works[i]))
         return remaining
+
+    def _mix(self) -> list[float]:
+        """Search plans that divide one deployment's traffic among two routes, then three and more while that helps; at the outer settings
+        of the best plan so far. Returns the bound on what each can still give.
+        """
+        remaining, most = [], self.context.scenario.search.routes_per_deployment
+        for name in self.context.deployments:
+            routes = sum(route.deployment == name for route in self.routes)
+            for parts in range(2, min(most, routes) + 1):
+                before, self._asked = self.incumbent, self.judge.evaluations
+                chosen = None if before is None else replace(before.decision.settings, relay_threshold_s=None)
+                works = [work for work in self.works if not work.mixed and chosen in (None, work.bounds.settings)]
+                for columns in works:
+                    mixed = self._divided(columns, name, parts)
+                    self.works.append(mixed)
+                    remaining.append(self._work(mixed))
+                if before is not None and self.incumbent is before:
+                    break
+        return remaining
+
+    def _divided(self, columns: Columns, name: str, parts: int) -> Columns:
+        """The columns for a divided deployment. A share of bursty arrivals is less bursty: the bounds then know Poisson arrivals. Least
+        counts at the whole demand hold as they are, capacities up to another largest scale do not.
+        """
+        owner = self.context.deployments[name]
+        bounds, least = columns.bounds, columns.least
+        if owner.mix.arrival_scv > 1.0:
+            calm = {**self.context.deployments, name: replace(owner, mix=replace(owner.mix, arrival_scv=1.0))}
+            context = replace(self.context, deployments=calm)
+            bounds, least = replace(bounds, context=context, judge=Judge(context).probe), {}
+        return replace(columns, routes=self.routes, bounds=bounds, mixed=name, parts=parts, least=least, tables={}, carried={}, slots={})
 
     def log(self) -> SearchLog:
         """How the search went."""
@@ -221,15 +258,20 @@ class Search:
 
     def routes_of(self, decision: Decision) -> tuple[Route, ...]:
         """The routes that a decision uses."""
-        held = {(p.configuration.deployment, p.configuration.role, p.configuration.site) for p in decision.pools}
         relayed = decision.settings.relay_threshold_s is not None
+        parts = [way.pools for way in decision.ways]
+        divided = {decision.pools[i].configuration.deployment for pools in parts for i in pools}
+        for owner in self.context.deployments.keys() - divided:
+            parts.append(tuple(i for i, pool in enumerate(decision.pools) if pool.configuration.deployment == owner))
+        held = [{(c.deployment, c.role, c.site) for c in (decision.pools[i].configuration for i in pools)} for pools in parts]
         chosen = []
         for route in self.routes:
-            roles = {(role, site) for owner, role, site in held if owner == route.deployment}
-            needed = {(need.role, need.site) for need in route.needs}
-            aggregated = route.aggregated and any(role == "AGG" for role, _ in roles)
-            if aggregated or (needed and needed == roles and route.relay == (relayed and route.line is not None)):
-                chosen.append(route)
+            needed = {(route.deployment, need.role, need.site) for need in route.needs}
+            for roles in held:
+                aggregated = route.aggregated and any(owner == route.deployment and role == "AGG" for owner, role, _ in roles)
+                if aggregated or (needed and needed == roles and route.relay == (relayed and route.line is not None)):
+                    chosen.append(route)
+                    break
         return tuple(chosen)
 
     def bound_with(self, routes: tuple[Route, ...] | None = None, use: tuple[Candidate, ...] = (), only: Candidates | None = None) -> float:
@@ -275,9 +317,12 @@ class Search:
 
     def _work(self, columns: Columns) -> float:
         """Search one choice of settings; returns the bound on what it can still give."""
-        cuts: list[GrowCut | PointCut | PairCut] = []
+        cuts: list[Cut] = []
         while True:
             program = replace(columns.program(*self._scales(columns)), cuts=tuple(cuts))
+            if columns.mixed and self.fixed_scale and self.incumbent is not None:
+                cheaper = self.incumbent.paid_usd_per_h * (1 - self.effort.gap)
+                program = replace(program, budget_usd_per_h=min(cheaper, program.budget_usd_per_h or cheaper))
             solution = self._solve(program)
             if solution is None:
                 return -math.inf
@@ -296,18 +341,19 @@ class Search:
                     return -math.inf
                 continue
             left = self._explore(columns, program, solution)
-            cuts.append(self._cut(solution))
+            cuts.append(self._cut(columns, solution))
             self.outcome.cuts += 1
             if left > (self.incumbent.value if self.incumbent else -math.inf):
                 self.outcome.timed_out = True
                 return max(left, bound) if self.fixed_scale else bound
 
-    def _cut(self, solution: Solution) -> GrowCut | PointCut | PairCut:
-        """What exploring a solution has settled: its configurations at the scenario's demand; where the served share is free, the
-        counts under it for goodput (fewer serve no more), and the point itself for a ratio.
+    def _cut(self, columns: Columns, solution: Solution) -> Cut:
+        """What exploring a solution has settled: its configurations at the scenario's demand (its counts and all over them where traffic
+        is divided); where the served share is free, the counts under it for goodput (fewer serve no more), and the point itself for a
+        ratio.
         """
         if self.fixed_scale:
-            return PairCut(tuple(solution.counts))
+            return UpCut(solution.counts) if columns.mixed else PairCut(tuple(solution.counts))
         return GrowCut(solution.counts, tuple(solution.scales)) if self.goal == "max-goodput" else PointCut(solution.counts)
 
     def _used(self, columns: Columns, solution: Solution) -> tuple[Route, ...]:
@@ -321,12 +367,12 @@ class Search:
         thresholds: list[float | None] = list(self._thresholds) if route.relay else [None]
         if route.line is None or len(self.context.deployments) > 1:
             return tuple(thresholds)
-        key = (route, columns.bounds.settings)
+        key = (route, columns.bounds.settings, bool(columns.mixed))
         if key not in self._plenty:
             pools = self._in_plenty(columns, route)
             spec = self.context.lines[route.line]
             link = LinkPlan(spec.name, *spec.between, spec.max_circuits, max(spec.prices_usd_h))
-            scale = 1.0 if self.fixed_scale else LITTLE
+            scale = 1.0 if self.fixed_scale and not columns.mixed else LITTLE
             found = []
             for threshold in thresholds if pools else []:
                 settings = replace(columns.bounds.settings, relay_threshold_s=threshold)
@@ -352,11 +398,11 @@ class Search:
             pools.append(Pool(fastest.configuration, max(count, PLENTY_LEAST)))
         return tuple(pools)
 
-    def _trial(self, columns: Columns, program: Program, solution: Solution, shares: Mapping[tuple[str, str], float]) -> Trial:
+    def _trial(self, columns: Columns, program: Program, solution: Solution) -> Trial:
         used = self._used(columns, solution)
         relaying = [route for route in used if route.relay]
         thresholds = self._workable(columns, relaying[0]) if relaying else (None,)
-        return Trial(self.judge, columns, program, shares, list(thresholds))
+        return Trial(self.judge, columns, Splits(columns, program, solution, self.fixed_scale), list(thresholds))
 
     def _promise(self, columns: Columns) -> float:
         """Bound of a choice of settings before any table is computed."""
@@ -400,21 +446,21 @@ class Search:
 
     def _explore(self, columns: Columns, program: Program, solution: Solution) -> float:
         """Best counts of the solution's configurations; returns the bound on what they can still give."""
-        shares = class_shares(program, solution)
         if self.fixed_scale:
-            return self._explore_counts(columns, program, solution, shares)
-        self._explore_scale(columns, program, solution, shares)
+            return self._explore_counts(columns, program, solution)
+        self._explore_scale(columns, program, solution)
         return -math.inf
 
-    def _explore_counts(self, columns: Columns, program: Program, solution: Solution, shares: Mapping[tuple[str, str], float]) -> float:
+    def _explore_counts(self, columns: Columns, program: Program, solution: Solution) -> float:
         names = tuple(solution.counts)
-        lower, rated = self._lower(columns, program, solution), bool(shares)
+        lower = self._lower(columns, program, solution)
         steps = tuple(columns.step(name) for name in names)
+        shared = {option.name for option in program.options if option.shared}
         span = tuple(
-            0 if rated else max(min(GROWTH * low + 8, columns.ceiling(name)) - low, 0) // step
-            for name, low, step in zip(names, lower, steps, strict=True)
+            0 if name in shared else max(min(GROWTH * max(low, count) + 8, columns.ceiling(name)) - low, 0) // step
+            for (name, count), low, step in zip(solution.counts.items(), lower, steps, strict=True)
         )
-        trial = self._trial(columns, program, solution, shares)
+        trial = self._trial(columns, program, solution)
 
         def counts_of(point: Point) -> dict[str, int]:
             return {name: low + step * x for name, low, step, x in zip(names, lower, steps, point, strict=True)}
@@ -442,7 +488,11 @@ class Search:
         return found.bound
 
     def _lower(self, columns: Columns, program: Program, solution: Solution) -> tuple[int, ...]:
-        """Counts under which no plan of these configurations can go: where a pool has one, its table's; else the least of all."""
+        """Counts under which no plan of these configurations can go: where a pool has one, its table's; else the least of all. The
+        solution's own where traffic is divided.
+        """
+        if columns.mixed:
+            return tuple(solution.counts.values())
         options = {option.name: option for option in program.options if option.name in solution.counts}
         pools = [option.pool for option in options.values()]
         rows = {row.name: row for row in program.rows}
@@ -460,12 +510,12 @@ class Search:
                 found.append(int(option.replicas[int(np.argmax(enough))]))
         return tuple(found)
 
-    def _explore_scale(self, columns: Columns, program: Program, solution: Solution, shares: Mapping[tuple[str, str], float]) -> None:
+    def _explore_scale(self, columns: Columns, program: Program, solution: Solution) -> None:
         """Largest share of the demand that the solution's counts serve within every limit; given up at once where they cannot serve
         what would beat the incumbent.
         """
-        trial = self._trial(columns, program, solution, shares)
-        high = next(iter(scales_of(program, solution).values()))
+        trial = self._trial(columns, program, solution)
+        high = max(scales_of(program, solution).values())
         low = max(self._needed_scale(columns.cost_usd_per_h(solution.counts)), SCALE_TOLERANCE * high)
         best = trial.feasible(solution.counts, low) if low < high else None
         self.outcome.nearest = self.outcome.nearest or trial.nearest
@@ -488,7 +538,7 @@ class Search:
         paid = self._paid(columns, counts, evaluation)
         value = value_of(self.goal, evaluation, max(evaluation.metrics.cost_usd_per_h - paid, 0.0))
         if evaluation.feasible and (self.incumbent is None or value > self.incumbent.value):
-            self.incumbent = Incumbent(decision, evaluation, value, scale, paid)
+            self.incumbent = Incumbent(decision, self.judge.whole(decision, scale), value, scale, paid)
 
     def _paid(self, columns: Columns, counts: Mapping[str, int], evaluation: Evaluation) -> float:
         """Cost per hour without what is sunk: columns' prices, and what the lines cost by volume."""

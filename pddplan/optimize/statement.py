@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pulp
 
-from pddplan.optimize.program import FloatArray, GrowCut, Option, PairCut, PointCut, Program
+from pddplan.optimize.program import FloatArray, GrowCut, Option, PairCut, PointCut, Program, UpCut
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ def _marks(program: Program) -> dict[str, frozenset[int]]:
     marks: dict[str, frozenset[int]] = {}
     for cut in program.cuts:
         if not isinstance(cut, PairCut):
-            before = 1 if isinstance(cut, PointCut) else 0
             for name, count in cut.counts.items():
-                marks[name] = marks.get(name, frozenset()) | {count, count - before}
+                ends = {count - 1} if isinstance(cut, UpCut) else {count, count - 1} if isinstance(cut, PointCut) else {count}
+                marks[name] = marks.get(name, frozenset()) | ends
     return marks
 
 
@@ -190,8 +190,8 @@ def keep_what_stands(model: Model) -> None:
 
 
 def serve_markets(model: Model) -> None:
-    """The paths of a market carry between its least and its greatest scale; one path only where the market is
-    exclusive.
+    """The paths of a market carry between its least and its greatest scale; only so many of them where the market is
+    exclusive, and none of several less than its least part.
     """
     for market in model.program.markets:
         paths = [path.name for path in model.program.paths if path.market == market.name]
@@ -202,10 +202,14 @@ def serve_markets(model: Model) -> None:
             model.add(f"serve_at_least_{market.name}", total >= market.scale_min)
             model.add(f"serve_at_most_{market.name}", total <= market.scale_max)
         if market.exclusive:
-            model.add(f"one_path_of_{market.name}", _sum((model.chosen[path], 1.0) for path in paths) == 1)
+            label = "one_path" if market.parts == 1 else "parts"
+            model.add(f"{label}_of_{market.name}", _sum((model.chosen[path], 1.0) for path in paths) == market.parts)
             for path in paths:
                 terms = [(model.carried[path], 1.0), (model.chosen[path], -market.scale_max)]
                 model.add(f"only_if_chosen_{path}", _sum(terms) <= 0)
+                if market.parts > 1:
+                    least = [(model.carried[path], 1.0), (model.chosen[path], -market.part_min)]
+                    model.add(f"a_part_if_chosen_{path}", _sum(least) >= 0)
 
 
 def only_where_needed(model: Model) -> None:
@@ -330,6 +334,14 @@ def apply_cuts(model: Model) -> None:
                 if option.replicas[piece.first] == option.replicas[piece.last] == cut.counts.get(option.name, 0)
             ]
             model.add(f"not_again_{number}", _sum(exactly) <= len(cut.counts) - 1)
+        elif isinstance(cut, UpCut):
+            reached = [
+                (piece.taken, 1.0)
+                for option in model.program.options
+                for piece in model.pieces[option.name]
+                if option.name in cut.counts and option.replicas[piece.first] >= cut.counts[option.name]
+            ]
+            model.add(f"not_from_{number}", _sum(reached) <= len(cut.counts) - 1)
         else:
             together = [(piece.taken, 1.0) for name in cut.options for piece in model.pieces.get(name, [])]
             model.add(f"not_together_{number}", _sum(together) <= len(cut.options) - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,23 +11,25 @@ from pddplan.optimize.box import Assessment
 from pddplan.optimize.columns import Columns
 from pddplan.optimize.judge import Judge, decision_of, goodness
 from pddplan.optimize.program import Program, Solution
+from pddplan.optimize.splits import Split, Splits
 from pddplan.pdd.plan import Decision, Evaluation
 
 
 @dataclass
 class Trial:
-    """Verifies counts of one set of configurations, over the relay thresholds in question; the one that worked goes first."""
+    """Verifies counts of one set of configurations, over the relay thresholds in question and ways to divide the traffic among
+    routes; the threshold that worked goes first.
+    """
 
     judge: Judge
     columns: Columns
-    program: Program
-    shares: Mapping[tuple[str, str], float]
+    splits: Splits
     thresholds: list[float | None]
     nearest: Evaluation | None = None
 
-    def decision(self, counts: Mapping[str, int], threshold: float | None) -> Decision:
+    def decision(self, counts: Mapping[str, int], threshold: float | None, split: Split) -> Decision:
         settings = replace(self.columns.bounds.settings, relay_threshold_s=threshold)
-        return decision_of(self.columns, counts, settings, self.shares)
+        return decision_of(self.columns, counts, settings, self.splits.parts(split))
 
     def serving(self, counts: Mapping[str, int]) -> dict[str, int]:
         """Counts without the instances kept for failures."""
@@ -34,14 +37,14 @@ class Trial:
         return {name: count - spare.get(name, 0) for name, count in counts.items()}
 
     def feasible(self, counts: Mapping[str, int], scale: float = 1.0) -> Decision | None:
-        """The first threshold's decision that meets every limit with the serving instances alone; None where none does."""
+        """The first decision that meets every limit with the serving instances alone; None where none does."""
         serving = self.serving(counts)
-        for threshold in list(self.thresholds):
-            evaluation = self.judge.evaluate(self.decision(serving, threshold), scale)
+        for threshold, split in itertools.product(list(self.thresholds), self.splits.of(serving)):
+            evaluation = self.judge.evaluate(self.decision(serving, threshold, split), scale)
             if evaluation.feasible:
                 self.thresholds.remove(threshold)
                 self.thresholds.insert(0, threshold)
-                return self.decision(counts, threshold)
+                return self.decision(counts, threshold, split)
             self.nearest = self.nearest or evaluation
         return None
 
@@ -77,7 +80,9 @@ class Trial:
         asked = [sla.attainment for d in self.columns.context.deployments.values() for sla in d.slas if sla.attainment is not None]
         if not asked:
             return math.nan
-        return goodness(self.judge.evaluate(self.decision(self.serving(counts), self.thresholds[0]), scale)) - max(asked)
+        serving = self.serving(counts)
+        split = self.splits.of(serving)[0]
+        return goodness(self.judge.evaluate(self.decision(serving, self.thresholds[0], split), scale)) - max(asked)
 
     def assess(self, counts: Mapping[str, int]) -> Assessment:
         before = self.judge.evaluations
@@ -86,27 +91,22 @@ class Trial:
         return Assessment(decision is not None, share, free=self.judge.evaluations == before)
 
     def best_settings(self, counts: Mapping[str, int]) -> Decision | None:
-        """Of the thresholds that work at ``counts`` the one with most good requests."""
+        """Of the thresholds and splits that work at ``counts`` the ones with most good requests."""
         best: tuple[float, Decision] | None = None
-        for threshold in self.thresholds:
-            if self.judge.evaluate(self.decision(self.serving(counts), threshold)).feasible:
-                decision = self.decision(counts, threshold)
+        serving = self.serving(counts)
+        for threshold, split in itertools.product(self.thresholds, self.splits.of(serving)):
+            if self.judge.evaluate(self.decision(serving, threshold, split)).feasible:
+                decision = self.decision(counts, threshold, split)
                 share = goodness(self.judge.evaluate(decision))
                 if best is None or share > best[0]:
                     best = (share, decision)
         return None if best is None else best[1]
 
 
-def class_shares(program: Program, solution: Solution) -> dict[tuple[str, str], float]:
-    """(option, row) -> share of the row's demand, for options that serve several rows or one row beside others by measured rates."""
-    asked = {row.name: sum(row.rates.get(path, 0.0) * scale for path, scale in solution.scales.items()) for row in program.rows}
-    shares = {(option, row): flow / asked[row] for (option, row), flow in solution.flows.items() if asked.get(row, 0.0) > 0}
-    totals: dict[str, float] = {}
-    for (_, row), share in shares.items():
-        totals[row] = totals.get(row, 0.0) + share
-    return {key: share / totals[key[1]] for key, share in shares.items()}
-
-
 def scales_of(program: Program, solution: Solution) -> dict[str, float]:
+    """Market -> multiple of its demand that the solution serves."""
     market = {path.name: path.market for path in program.paths}
-    return {market[path]: scale for path, scale in solution.scales.items()}
+    scales: dict[str, float] = {}
+    for path, scale in solution.scales.items():
+        scales[market[path]] = scales.get(market[path], 0.0) + scale
+    return scales

@@ -169,23 +169,20 @@ class _Judge:
         for deployment, index, name in self._classes():
             sla = deployment.slas[index]
             mine = [s for s in self.streams if s.deployment == deployment.name and s.class_index == index]
-            mass = sum(s.mass for s in mine)
-            good = sum(good_mass(s, sla.ttft.limit, sla.tpot.limit) for s in mine)
-            known = self._rate_only(deployment.name)
+            known = self._by_rate(deployment, index)
+            mass = known + sum(s.mass for s in mine)
+            good = known + sum(good_mass(s, sla.ttft.limit, sla.tpot.limit) for s in mine)
             share = deployment.mix.rate_per_s * self.scale / self.rate_per_s
             weight = float(deployment.mix.weight[deployment.mix.class_index == index].sum())
-            if known:
-                shares[name] = (weight * share, 1.0)
-            else:
-                shares[name] = (weight * share, good / mass if mass > 0.0 else 0.0)
+            shares[name] = (weight * share, good / mass if mass > 0.0 else 0.0)
         return shares
 
-    def _rate_only(self, deployment: str) -> bool:
-        """Whether the deployment is served by pools known by their rate within the SLA alone."""
-        return any(
-            agg.decode is None and agg.stable and self.decision.pools[agg.pool].configuration.deployment == deployment
-            for agg in self.aggregated
-        )
+    def _by_rate(self, deployment: Deployment, index: int) -> float:
+        """Share of the deployment's requests that are of a class and served by pools known by their rate within the SLA alone."""
+        known = {agg.pool for agg in self.aggregated if agg.decode is None and agg.stable and not agg.streams}
+        weight = deployment.mix.weight * (deployment.mix.class_index == index)
+        shares = row_shares(self.context, self.decision, deployment) if known else {}
+        return sum(float(weight @ share) for pool, share in shares.items() if pool in known)
 
     def _pools(self) -> tuple[PoolResult, ...]:
         results = []
@@ -375,7 +372,8 @@ class _Judge:
         missed = []
         for deployment, index, name in self._classes():
             sla = deployment.slas[index]
-            if self._rate_only(deployment.name):
+            by_rate = self._by_rate(deployment, index) > 0.0
+            if by_rate and not any(s.deployment == deployment.name and s.class_index == index for s in self.streams):
                 continue
             targets: dict[str, TailLimits] = {
                 "ttft": sla.ttft,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,9 +13,9 @@ from pddplan.errors import InputError, Problem
 from pddplan.pdd.context import Deployment, PlanContext, StageRows
 from pddplan.pdd.decode_pool import DecodeTables
 from pddplan.pdd.line import Line
-from pddplan.pdd.md_cache import md_history
+from pddplan.pdd.md_cache import MdHistory, md_history
 from pddplan.pdd.plan import Decision, LinkPlan, Pool, Settings
-from pddplan.pdd.sharing import separated_share
+from pddplan.pdd.sharing import Part, separated_parts
 from pddplan.stages.profiled import ProfiledStage
 from pddplan.stages.protocol import KvTransfer
 
@@ -55,42 +56,35 @@ class Flow:
 def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -> tuple[Flow, ...]:
     """Every way through the plan that carries traffic of ``deployment``. Raises InputError where P and MD rooms have no line.
 
-    Several P pools: requests with more uncached tokens than the P threshold take those away from MD's room, the others those in it;
-    inside a
-    group, and between RLD and MD pools, requests are split in proportion to what the pools can carry.
+    Several P pools in one part: requests with more uncached tokens than the P threshold take those away from MD's room, the others
+    those in it; inside a group, and between RLD and MD pools, requests are split in proportion to what the pools can carry.
     """
+    parts = separated_parts(context, decision, deployment)
+    for part in parts:
+        missing = next((role for role in ("P", "MD") if not part.of(decision, role)), None)  # type: ignore[arg-type]
+        if missing is not None:
+            accepted = "at least one P and one MD pool, or AGG pools"
+            raise InputError(Problem(f"plan.pools of {deployment.name}", f"no {missing} pool", accepted, f"role: {missing}"))
+    decoding = dict.fromkeys(i for part in parts for i in part.of(decision, "MD"))
+    served = sum(float(deployment.mix.weight @ part.share) for part in parts)
+    history = md_history(context, decision, deployment, [decision.pools[i] for i in decoding], served or 1.0)
+    return tuple(flow for part in parts for flow in _flows_of_part(context, decision, deployment, part, history))
+
+
+def _flows_of_part(
+    context: PlanContext, decision: Decision, deployment: Deployment, part: Part, history: MdHistory
+) -> Iterator[Flow]:
     settings, pools = decision.settings, decision.pools
-    by_role = {
-        role: [
-            i
-            for i, pool in enumerate(pools)
-            if pool.configuration.role == role and pool.configuration.deployment == deployment.name and pool.instances
-        ]
-        for role in ("P", "RLD", "MD")
-    }
-    if not by_role["P"] or not by_role["MD"]:
-        missing = "P" if not by_role["P"] else "MD"
-        raise InputError(
-            Problem(
-                f"plan.pools of {deployment.name}",
-                f"no {missing} pool",
-                "at least one P and one MD pool, or AGG pools",
-                f"role: {missing}",
-            )
-        )
-    history = md_history(context, decision, deployment, [pools[i] for i in by_role["MD"]])
     mix, origin = history.mix, history.origin
     served = replace(deployment, mix=mix)
-    separate = separated_share(context, decision, deployment)
-    flows: list[Flow] = []
-    md_shares = _md_shares(context, decision, deployment, by_role["MD"])
-    for md, md_share in zip(by_role["MD"], md_shares, strict=True):
+    decoding, relaying = part.of(decision, "MD"), part.of(decision, "RLD")
+    for md, md_share in zip(decoding, _md_shares(context, decision, deployment, decoding), strict=True):
         md_site = pools[md].configuration.site
-        p_shares = _p_shares(context, decision, deployment, by_role["P"], md_site)
+        p_shares = _p_shares(context, decision, deployment, part, md_site)
         for p, rows_share in p_shares.items():
             p_site = pools[p].configuration.site
             line, link = _line(context, decision, p_site, md_site)
-            relays = [i for i in by_role["RLD"] if pools[i].configuration.site == p_site] if line is not None else []
+            relays = [i for i in relaying if pools[i].configuration.site == p_site] if line is not None else []
             if line is not None and deployment.policy.rld == "colocated" and not relays:
                 relays = [p]
             kv = transfer_of(context, deployment, pools[p], settings)
@@ -98,33 +92,15 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
             stage_rows = StageRows(alone.latency_s[origin], alone.occupancy_s[origin])
             missing_bytes = _bytes(kv, mix.md_missing_tokens, mix.input_tokens)
             whole_bytes = _bytes(kv, mix.input_tokens, mix.input_tokens) if line is not None else missing_bytes
-            room_s = np.zeros(mix.rows)
-            if line is None:
-                room_s = rdma_s(context, pools[p], pools[md], missing_bytes)
+            room_s = rdma_s(context, pools[p], pools[md], missing_bytes) if line is None else np.zeros(mix.rows)
             for rld, rld_share in _relay_shares(pools, relays) or [(None, 1.0)]:
                 hop = np.zeros(mix.rows)
                 if rld is not None and rld != p:
                     hop = rdma_s(context, pools[p], pools[rld], whole_bytes)
-                share = mix.weight * (rows_share * separate)[origin] * md_share * rld_share
-                flows.append(
-                    Flow(
-                        served,
-                        p,
-                        rld,
-                        md,
-                        line,
-                        link,
-                        share,
-                        stage_rows,
-                        missing_bytes,
-                        whole_bytes,
-                        hop,
-                        room_s,
-                        history.load_s,
-                        origin,
-                    )
+                share = mix.weight * (rows_share * part.share)[origin] * md_share * rld_share
+                yield Flow(
+                    served, p, rld, md, line, link, share, stage_rows, missing_bytes, whole_bytes, hop, room_s, history.load_s, origin
                 )
-    return tuple(flows)
 
 
 def transfer_of(context: PlanContext, deployment: Deployment, p: Pool, settings: Settings) -> KvTransfer:
@@ -170,10 +146,10 @@ def _proportional(weights: list[float]) -> list[float]:
 
 
 def _p_shares(
-    context: PlanContext, decision: Decision, deployment: Deployment, pools: list[int], md_site: str
+    context: PlanContext, decision: Decision, deployment: Deployment, part: Part, md_site: str
 ) -> dict[int, FloatArray]:
-    """Share of each row, shape (rows,), that each P pool takes."""
-    mix, settings = deployment.mix, decision.settings
+    """Share of each row of a part, shape (rows,), that each of its P pools takes."""
+    mix, settings, pools = deployment.mix, decision.settings, part.of(decision, "P")
     home = deployment.policy.p_routing.long
     remote = [
         i
@@ -188,7 +164,7 @@ def _p_shares(
     else:
         groups = [(pools, np.ones(mix.rows, dtype=bool))]
     for members, rows in groups:
-        weight = np.where(rows, mix.weight, 0.0)
+        weight = np.where(rows, mix.weight * part.share, 0.0)
         carried = []
         for i in members:
             work = float(weight @ context.prefill_rows(decision.pools[i].configuration, settings).occupancy_s)

@@ -50,8 +50,12 @@ def cache_bytes_per_instance(context: PlanContext, decision: Decision, pool: Poo
     return policy.share * context.instance(pool.configuration, decision.settings).kv_capacity_bytes()
 
 
-def md_history(context: PlanContext, decision: Decision, deployment: Deployment, pools: Sequence[Pool]) -> MdHistory:
-    """What ``pools`` (MD) keep of the history of ``deployment``. Without a stated split or hit curve the mix stands as it is."""
+def md_history(
+    context: PlanContext, decision: Decision, deployment: Deployment, pools: Sequence[Pool], served_share: float = 1.0
+) -> MdHistory:
+    """What ``pools`` (MD) keep of the history of ``deployment``, of whose requests they serve ``served_share``. Without a stated split or
+    hit curve the mix stands as it is.
+    """
     mix = deployment.mix
     origin = np.arange(mix.rows)
     tier = _tier(context, deployment, pools)
@@ -67,7 +71,7 @@ def md_history(context: PlanContext, decision: Decision, deployment: Deployment,
         if curve is None or not rows.any():
             continue
         base = 1.0 - float(mix.weight[rows] @ mix.md_missing_tokens[rows]) / float(demand[rows].sum())
-        share = capacity * float(demand[rows].sum()) / float(demand.sum())
+        share = capacity / served_share * float(demand[rows].sum()) / float(demand.sum())
         if base > 0.0:
             kept[rows] = min(float(curve.hit_rate(share)) / base, 1.0)
     if np.all(kept >= 1.0 - 1e-9):

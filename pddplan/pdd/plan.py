@@ -76,17 +76,28 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Way:
+    """A complete way to serve a part of a deployment's traffic: some of the plan's pools, as indices, and what they take of it.
+
+    class_shares: share of the requests of every class, shape (classes,). A pool may stand in several ways.
+    """
+
+    pools: tuple[int, ...]
+    class_shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Decision:
     """A plan to be judged.
 
-    agg_row_shares: share of each mix row that each AGG pool takes, in the order of the AGG pools among ``pools``, shape (AGG pools, rows);
-    rows that sum to less than 1 leave the rest to the P and MD pools. None: AGG pools take all, or share it with P and MD by capacity.
+    ways: how a deployment's traffic is divided, the shares of each class summing to 1 over the ways of its pools. Inside a way, and where
+    a deployment has none, traffic is shared in proportion to what the pools can carry.
     """
 
     pools: tuple[Pool, ...]
     links: tuple[LinkPlan, ...]
     settings: Settings
-    agg_row_shares: tuple[tuple[float, ...], ...] | None = None
+    ways: tuple[Way, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,63 +3,95 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pddplan.errors import InputError, Problem
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.decode_pool import DecodeTable
-from pddplan.pdd.plan import Decision
+from pddplan.pdd.plan import Decision, Role
 from pddplan.stages.profiled import ProfiledStage, RateGrid
 
 FloatArray = NDArray[np.float64]
 
 
-def aggregated_pools(decision: Decision, deployment: str) -> list[int]:
-    """Indices of the AGG pools of a deployment."""
-    return [
-        i
-        for i, pool in enumerate(decision.pools)
-        if pool.configuration.role == "AGG" and pool.configuration.deployment == deployment and pool.instances
-    ]
+@dataclass(frozen=True)
+class Part:
+    """Pools that serve a part of a deployment's traffic, as indices, and the share of each row that is theirs, shape (rows,)."""
+
+    pools: tuple[int, ...]
+    share: FloatArray
+
+    def of(self, decision: Decision, role: Role) -> list[int]:
+        """Its pools of one role."""
+        return [i for i in self.pools if decision.pools[i].configuration.role == role]
+
+
+def parts_of(decision: Decision, deployment: Deployment) -> list[Part]:
+    """The ways of a deployment that have instances; one of all its pools where the decision divides nothing. Raises InputError for
+    shares that do not fit its classes or do not sum to 1.
+    """
+    mine = [i for i, pool in enumerate(decision.pools) if pool.configuration.deployment == deployment.name]
+    standing = {i for i in mine if decision.pools[i].instances}
+    ways = [way for way in decision.ways if set(way.pools) & set(mine)]
+    if not ways:
+        return [Part(tuple(sorted(standing)), np.ones(deployment.mix.rows))] if standing else []
+    classes = len(deployment.mix.class_names)
+    total = np.sum([way.class_shares for way in ways], axis=0) if all(len(way.class_shares) == classes for way in ways) else np.zeros(1)
+    if total.size != classes or np.any(np.abs(total - 1.0) > 1e-6):
+        found = "; ".join(", ".join(f"{share:g}" for share in way.class_shares) for way in ways)
+        raise InputError(Problem("plan.ways", f"shares {found}", "for each class, shares that sum to 1 over the ways of its deployment"))
+    parts = [(tuple(i for i in way.pools if i in standing), np.array(way.class_shares)) for way in ways]
+    return [Part(pools, shares[deployment.mix.class_index]) for pools, shares in parts]
 
 
 def row_shares(context: PlanContext, decision: Decision, deployment: Deployment) -> dict[int, FloatArray]:
-    """Share of each row, shape (rows,), that each AGG pool takes: as the decision says, else in proportion to what pools carry."""
-    pools, mix = aggregated_pools(decision, deployment.name), deployment.mix
+    """Share of each row, shape (rows,), that each AGG pool takes."""
+    taken: dict[int, FloatArray] = {}
+    for part in parts_of(decision, deployment):
+        for i, share in _of_part(context, decision, deployment, part).items():
+            taken[i] = taken[i] + share if i in taken else share
+    return taken
+
+
+def separated_parts(context: PlanContext, decision: Decision, deployment: Deployment) -> list[Part]:
+    """What P and MD pools serve: the parts that have any, with the share of each row that AGG pools beside them leave."""
+    found = []
+    for part in parts_of(decision, deployment):
+        if part.of(decision, "P") or part.of(decision, "MD"):
+            taken = _of_part(context, decision, deployment, part)
+            left = part.share - np.sum(list(taken.values()), axis=0) if taken else part.share
+            found.append(replace(part, share=np.where(left > 1e-9, left, 0.0)))
+    return found
+
+
+def _of_part(context: PlanContext, decision: Decision, deployment: Deployment, part: Part) -> dict[int, FloatArray]:
+    """Share of each row, shape (rows,), that the AGG pools of a part take: in proportion to what its pools carry."""
+    pools, mix = part.of(decision, "AGG"), deployment.mix
     if not pools:
         return {}
-    if decision.agg_row_shares is not None:
-        order = [i for i, pool in enumerate(decision.pools) if pool.configuration.role == "AGG"]
-        return {i: np.asarray(decision.agg_row_shares[order.index(i)], dtype=np.float64) for i in pools}
+    if len(pools) == len(part.pools) == 1:
+        return {pools[0]: part.share}
     work = {i: _seconds_per_request(context, decision, deployment, i) for i in pools}
     speed = {i: decision.pools[i].instances / work[i] for i in pools}
     if not any(agg_rates(context, decision, i) for i in pools):
         speed = {i: np.full(mix.rows, decision.pools[i].instances / mix.mean(work[i])) for i in pools}
-    total = np.sum(list(speed.values()), axis=0) + _separated_rate(context, decision, deployment)
+    total = np.sum(list(speed.values()), axis=0) + _separated_rate(context, decision, deployment, part)
     safe = np.where(total > 0.0, total, 1.0)
-    return {i: np.where(total > 0.0, speed[i] / safe, 1.0 / len(pools)) for i in pools}
+    return {i: part.share * np.where(total > 0.0, speed[i] / safe, 1.0 / len(pools)) for i in pools}
 
 
-def separated_share(context: PlanContext, decision: Decision, deployment: Deployment) -> FloatArray:
-    """Share of each row that P and MD pools take, shape (rows,): what AGG pools leave."""
-    taken = row_shares(context, decision, deployment)
-    left = 1.0 - np.sum(list(taken.values()), axis=0) if taken else np.ones(deployment.mix.rows)
-    return np.asarray(np.where(left > 1e-9, left, 0.0), dtype=np.float64)
-
-
-def _separated_rate(context: PlanContext, decision: Decision, deployment: Deployment) -> float:
-    """Requests/s that the P and MD pools carry: the smaller of both; 0 where one role is missing."""
-    mix, carried = deployment.mix, {"P": 0.0, "MD": 0.0}
-    for i, pool in enumerate(decision.pools):
-        role = pool.configuration.role
-        if role not in carried or pool.configuration.deployment != deployment.name or not pool.instances:
-            continue
-        if role == "P":
-            carried[role] += pool.instances / mix.mean(context.prefill_rows(pool.configuration, decision.settings).occupancy_s)
-        else:
-            carried[role] += pool.instances * agg_table(context, decision, deployment, i).rate_max(mix.mean(mix.output_tokens))
-    return min(carried.values())
+def _separated_rate(context: PlanContext, decision: Decision, deployment: Deployment, part: Part) -> float:
+    """Requests/s that the P and MD pools of a part carry: the smaller of both; 0 where one role is missing."""
+    mix, settings = deployment.mix, decision.settings
+    work = {i: mix.mean(context.prefill_rows(decision.pools[i].configuration, settings).occupancy_s) for i in part.of(decision, "P")}
+    prefilled = sum(decision.pools[i].instances / seconds for i, seconds in work.items())
+    tokens = mix.mean(mix.output_tokens)
+    decoding = part.of(decision, "MD")
+    decoded = sum(decision.pools[i].instances * agg_table(context, decision, deployment, i).rate_max(tokens) for i in decoding)
+    return min(prefilled, decoded)
 
 
 def _seconds_per_request(context: PlanContext, decision: Decision, deployment: Deployment, pool: int) -> FloatArray:

@@ -270,13 +270,16 @@ class Policy(Section):
 
 
 class Search(Section):
-    """What the optimiser may choose from, and how long. redundancy: k spare instances per role (N+k). gap: relative, proven."""
+    """What the optimiser may choose from, and how long. redundancy: k spare instances per role (N+k). gap: relative, proven.
+    routes_per_deployment: complete ways to serve (aggregated, or P and MD in some rooms) that may divide a deployment's traffic.
+    """
 
     tp: ParallelSizes = "auto"
     pp: ParallelSizes = (1,)
     dp: ParallelSizes = "auto"
     ep: ParallelSizes = "auto"
     configurations_per_role: Positive = 1
+    routes_per_deployment: Positive = 3
     redundancy: Count | Mapping[Role, Count] = 0
     gap: Fraction = 0.001
     time_limit: Annotated[Seconds, Gt(0)] = 60.0

@@ -17,7 +17,7 @@ from pddplan.pdd.flows import rdma_s, transfer_of
 from pddplan.pdd.handoff import SHIP_KV_COPY_S_PER_BYTE
 from pddplan.pdd.md_cache import cache_bytes_per_instance
 from pddplan.pdd.plan import Decision, LinkPlan, Pool
-from pddplan.pdd.sharing import row_shares
+from pddplan.pdd.sharing import Part, row_shares, separated_parts
 from pddplan.pdd.steady_state import extends
 from pddplan.simulate.aggregated_pool import AggregatedPool
 from pddplan.simulate.decode_pool import DecodeInstance, DecodePool, Job
@@ -117,6 +117,7 @@ class _Service:
         self.p, self.rld, self.md, self.agg = (self._indices(role) for role in ("P", "RLD", "MD", "AGG"))
         taken = row_shares(self.context, self.replay.decision, self.deployment)
         self.agg_share = np.array([taken[i] for i in self.agg])
+        self.parts = separated_parts(self.context, self.replay.decision, self.deployment)
         self.resident: dict[int, FloatArray] = {}
         for i in self.p:
             self.replay.pools[i] = PrefillPool(self.env, self._prefill_times(i), pools[i].instances, self.policy.dispatch, self.rng)
@@ -135,7 +136,10 @@ class _Service:
             )
         if not self.agg and not (self.p and self.md):
             raise InputError(Problem("simulate", f"the plan has no pools that serve {self.deployment.name}", "P and MD, or AGG pools"))
-        self.ways = {i: self._way(i) for i in self.p}
+        self.ways = {}
+        for part in self.parts:
+            for i in part.of(self.replay.decision, "P"):
+                self.ways.setdefault(i, {}).update(self._way(i, part))
 
     def _stage(self, pool: int) -> Any:
         return self.context.instance(self.replay.decision.pools[pool].configuration, self.settings)
@@ -161,14 +165,14 @@ class _Service:
         contexts = np.concatenate([self.input, self.input + self.output])
         return DecodeTimes.of(stage, contexts, middle, cache, handed and extends(stage))
 
-    def _way(self, p: int) -> dict[int, _Way]:
-        """What lies between a P pool and each MD pool."""
+    def _way(self, p: int, part: Part) -> dict[int, _Way]:
+        """What lies between a P pool and each MD pool of a part."""
         pools = self.replay.decision.pools
         kv = transfer_of(self.context, self.deployment, pools[p], self.settings)
         missing = self.arrivals.md_missing_tokens
         sizes = np.where(missing > 0.0, np.asarray(kv.transfer_bytes(missing, self.input), dtype=float), 0.0)
         ways = {}
-        for md in self.md:
+        for md in part.of(self.replay.decision, "MD"):
             here, there = pools[p].configuration.site, pools[md].configuration.site
             if here == there:
                 ways[md] = _Way(None, 0.0, None, kv, pools[p], pools[md], sizes, sizes)
@@ -178,7 +182,7 @@ class _Service:
                 raise InputError(Problem("links", f"no link joins {here} (P) and {there} (MD)", "a link between the rooms of the plan"))
             link = next((link for link in self.replay.decision.links if link.name == spec.name), None)
             link = link or LinkPlan(spec.name, here, there, 0, spec.circuit_bytes_per_s)
-            relays = [i for i in self.rld if pools[i].configuration.site == here]
+            relays = [i for i in part.of(self.replay.decision, "RLD") if pools[i].configuration.site == here]
             if self.policy.rld == "colocated" and not relays:
                 self._colocate(p)
                 relays = [p]
@@ -216,7 +220,9 @@ class _Service:
         if agg is not None:
             yield from self._aggregated(i, agg)
             return
-        p, md = self._choose_p(i), self._choose(self.md)
+        part = self._choose_part(i)
+        md = self._choose(part.of(self.replay.decision, "MD"))
+        p = self._choose_p(i, part, md)
         way = self.ways[p][md]
         pool = self.replay.pools[p]
         assert isinstance(pool, PrefillPool)
@@ -471,6 +477,14 @@ class _Service:
         which = int(np.searchsorted(np.cumsum(shares), self.rng.random()))
         return self.agg[which] if which < len(self.agg) else (None if self.p and self.md else self.agg[-1])
 
+    def _choose_part(self, i: int) -> Part:
+        """One of the parts that the plan divides the traffic of P and MD pools into, by their shares of the request's row."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        row = int(self.arrivals.row[i])
+        shares = np.array([part.share[row] if row >= 0 else part.share @ self.deployment.mix.weight for part in self.parts])
+        return self.parts[int(self.rng.choice(len(self.parts), p=shares / shares.sum()))]
+
     def _choose(self, pools: list[int]) -> int:
         """A pool at random, by its instances."""
         if len(pools) == 1:
@@ -478,18 +492,18 @@ class _Service:
         weights = np.array([float(self.replay.decision.pools[k].gpus) for k in pools])
         return pools[int(self.rng.choice(len(pools), p=weights / weights.sum()))]
 
-    def _choose_p(self, i: int) -> int:
+    def _choose_p(self, i: int, part: Part, md: int) -> int:
         """By uncached length where the plan splits P pools so; else by capacity."""
-        if len(self.p) == 1:
-            return self.p[0]
+        members = part.of(self.replay.decision, "P")
+        if len(members) == 1:
+            return members[0]
         pools, threshold = self.replay.decision.pools, self.settings.p_threshold_tokens
-        home = self.policy.p_routing.long
-        md_sites = {pools[k].configuration.site for k in self.md}
-        remote = [k for k in self.p if (pools[k].configuration.site == home if home else pools[k].configuration.site not in md_sites)]
-        near = [k for k in self.p if k not in remote]
+        home, md_site = self.policy.p_routing.long, pools[md].configuration.site
+        remote = [k for k in members if (pools[k].configuration.site == home if home else pools[k].configuration.site != md_site)]
+        near = [k for k in members if k not in remote]
         if threshold is not None and remote and near:
             return self._choose_by_speed(remote if self.arrivals.uncached_tokens[i] > threshold else near)
-        return self._choose_by_speed(self.p)
+        return self._choose_by_speed(members)
 
     def _choose_by_speed(self, pools: list[int]) -> int:
         if len(pools) == 1:

@@ -67,9 +67,9 @@ def test_a_type_with_throughput_0_serves_nothing_of_that_bucket():
     result = planned("melange", (path, [[2, 1], [0, 2]]))
     decision = result.evaluation.decision
     assert result.evaluation.feasible
-    for pool, shares in zip(decision.pools, decision.agg_row_shares, strict=True):
-        if pool.configuration.chip == "a10g":
-            assert min(shares) == 0.0
+    for way in decision.ways:
+        if {decision.pools[i].configuration.chip for i in way.pools} == {"a10g"}:
+            assert min(way.class_shares) == 0.0
 
 
 def test_the_published_pdd_table_is_consistent_with_its_backed_out_rates():
