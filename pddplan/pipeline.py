@@ -10,7 +10,7 @@ from pddplan.optimize.explain import bindings, rejections
 from pddplan.optimize.idle import idle_decision
 from pddplan.optimize.infeasible import explain_infeasible
 from pddplan.optimize.objective import objective_of
-from pddplan.optimize.purchase import purchase_terms
+from pddplan.optimize.purchase import by_the_hour, purchase_terms
 from pddplan.optimize.ratio import pd_ratio
 from pddplan.optimize.result import PlanResult
 from pddplan.optimize.search import Effort, Search
@@ -56,7 +56,7 @@ def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
         rejected=rejections(search, best, others) if explain else (),
         pd_ratio=pd_ratio(context, best.evaluation),
         search=search.log(),
-        purchase=purchase_terms(context, best),
+        purchase=purchase_terms(context, best.evaluation.purchases),
         money=money(context, best.evaluation),
         served_share=best.scale,
         seen=search.judge.seen(best.scale),
@@ -72,7 +72,7 @@ def evaluate(scenario: Scenario) -> PlanResult:
 def evaluate_plan(scenario: Scenario, decision: Decision, context: PlanContext | None = None) -> PlanResult:
     """What ``decision`` costs and serves under ``scenario``. Raises InputError for a decision that no model can read."""
     context = context or PlanContext.from_scenario(scenario)
-    evaluation = evaluate_decision(context, decision)
+    evaluation = by_the_hour(context, evaluate_decision(context, decision))
     return PlanResult(
         scenario_name=scenario.name,
         scenario_digest=scenario.digest,
@@ -81,5 +81,6 @@ def evaluate_plan(scenario: Scenario, decision: Decision, context: PlanContext |
         objective=objective_of(scenario.objective, evaluation),
         evaluation=evaluation,
         pd_ratio=pd_ratio(context, evaluation),
+        purchase=purchase_terms(context, evaluation.purchases),
         money=money(context, evaluation),
     )

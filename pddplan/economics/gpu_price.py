@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pddplan.economics.cost import CostLine, cache_per_hour, colocation_per_hour, energy_per_hour, purchase_per_hour
 from pddplan.errors import InputError, Problem
 from pddplan.hardware import Chip, chip_price, load_prices
-from pddplan.scenario.schema import ChipStock, Cost, Site
+from pddplan.scenario.schema import ChipStock, Cost, Site, TermPrices
 from pddplan.units import GB
 
 GIVEN = "given in the scenario"
+BY_TERM = "rent by term"
+TERMS = ("reserved", "on_demand", "spot")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ def gpu_price(chip: Chip, stock: ChipStock, site: Site, cost: Cost, place: str, 
     """Hourly price of one chip of ``stock``.
 
     Chip: rented at the stated price (or the profile price that ``price_source`` names), or bought when the cost basis
-    is ``purchase`` or only a purchase price is given: amortised at the cost of capital to the residual. Energy,
+    is ``purchase`` or only a purchase price is given: amortised at the cost of capital to the residual. Prices by term go before a
+    single price; the first of them stands here until the use over the day is known (``term_prices``). Energy,
     colocation, hosts, NICs and the site's cache tiers (sized per GPU) are added when the scenario prices them, whatever
     the basis: leave them out where the rent includes them. Raises InputError with every price or power that is missing.
     """
@@ -64,14 +67,31 @@ def gpu_price(chip: Chip, stock: ChipStock, site: Site, cost: Cost, place: str, 
     return GpuPrice(tuple(parts))
 
 
+def term_prices(price: GpuPrice, stock: ChipStock, cost: Cost) -> TermPrices | None:
+    """Prices by term of a chip with the other parts of ``price`` in each, None where it is not rented by term. What is not held costs
+    neither energy nor host.
+    """
+    if not _by_term(stock, cost) or stock.prices is None:
+        return None
+    other = sum(part.per_hour for part in price.parts if part.name != BY_TERM)
+    offered = {term: p + other for term in TERMS if (p := getattr(stock.prices, term)) is not None}
+    return stock.prices.model_copy(update=offered)
+
+
+def _by_term(stock: ChipStock, cost: Cost) -> bool:
+    return cost.basis == "rent" and stock.prices is not None and any(getattr(stock.prices, term) is not None for term in TERMS)
+
+
 def _amortised(price: float, cost: Cost) -> float:
     return purchase_per_hour(price, cost.amortisation, cost.cost_of_capital, residual=cost.residual)
 
 
 def _chip_part(chip: Chip, stock: ChipStock, cost: Cost, place: str, currency: str) -> CostLine:
-    rent = _stated_rent(stock)
-    if cost.basis == "rent" and rent is not None:
-        return CostLine("rent", "chips", rent, source=GIVEN)
+    if _by_term(stock, cost):
+        offered = [price for term in TERMS if (price := getattr(stock.prices, term)) is not None]
+        return CostLine(BY_TERM, "chips", offered[0], source=GIVEN)
+    if cost.basis == "rent" and stock.price is not None:
+        return CostLine("rent", "chips", stock.price, source=GIVEN)
     if stock.purchase is not None:
         return CostLine("purchase", "chips", _amortised(stock.purchase, cost), source=GIVEN)
     if stock.price_source is not None:
@@ -90,15 +110,6 @@ def _chip_part(chip: Chip, stock: ChipStock, cost: Cost, place: str, currency: s
         raise InputError(Problem(f"{place}.purchase", found, f"a purchase price, or price_source naming one of {known}", "25000 USD"))
     found = f"{chip.slug} has no price (a published range is no default)"
     raise InputError(Problem(f"{place}.price", found, f"a price per hour, or price_source naming one of {known}", "2.00 USD/h"))
-
-
-def _stated_rent(stock: ChipStock) -> float | None:
-    if stock.price is not None:
-        return stock.price
-    if stock.prices is None:
-        return None
-    terms = (stock.prices.reserved, stock.prices.on_demand, stock.prices.spot)
-    return next((term for term in terms if term is not None), None)
 
 
 def _exchange(source: str, target: str, place: str) -> float:

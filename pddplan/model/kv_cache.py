@@ -148,7 +148,10 @@ class KvCache:
         first, found = 0, list[KvCache]()
         for size in stage_sizes(len(self.model.layers), stages(self.model, parallel)):
             kept = tuple(
-                replace(term, slope=term.slope * share[id(term)], constant=term.constant * share[id(term)])
+                KvTerm(
+                    *(term.part, term.layer, term.slope * share[id(term)], term.constant * share[id(term)]),
+                    *(term.window_tokens, term.max_shards),
+                )
                 for term in self.terms
                 if first <= term.layer < first + size
             )
@@ -214,7 +217,7 @@ def kv_cache(
     terms = []
     for index, layer in enumerate(model.layers):
         for term in _terms(layer.attention, index, name):
-            if term.window_tokens is not None:
+            if term.window_tokens is not None and (unified_pages or window_slack_tokens):
                 kept = None if unified_pages and not layer.attention.shared_kv else term.window_tokens + window_slack_tokens
                 term = replace(term, window_tokens=kept)
             terms.append(term)

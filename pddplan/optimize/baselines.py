@@ -13,7 +13,7 @@ from pddplan.optimize.routes import Route, routes_of
 from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision
-from pddplan.scenario.schema import ChipStock, Scenario
+from pddplan.scenario.schema import ChipStock, Scenario, TermPrices
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,23 @@ def one_room(context: PlanContext, plan: Decision | None) -> PlanContext:
         free = stock.model_copy(update={"roles": roles, "forbidden_roles": (), "instances_min": {}})
         if chip in merged:
             both = None if merged[chip].stock is None or stock.stock is None else (merged[chip].stock or 0) + stock.stock
-            merged[chip] = merged[chip].model_copy(update={"stock": both, "profiles": (*merged[chip].profiles, *stock.profiles)})
+            together = {"stock": both, "profiles": (*merged[chip].profiles, *stock.profiles), "prices": _together(merged[chip], stock)}
+            merged[chip] = merged[chip].model_copy(update=together)
         else:
             merged[chip] = free
     entry = scenario.sites[site].model_copy(update={"chips": tuple(merged.values()), "power": None, "gpus_max": None})
     search = scenario.search.model_copy(update={"aggregated": True})
     alone: Scenario = scenario.model_copy(update={"sites": {site: entry}, "links": {}, "search": search, "plan": None, "fleet": None})
     return PlanContext.from_scenario(alone).sharing(context)
+
+
+def _together(one: ChipStock, other: ChipStock) -> TermPrices | None:
+    """Prices of the first, by term, with the reservations of both."""
+    if one.prices is None:
+        return None
+    limits = [None if stock.prices is None else stock.prices.reserved_max for stock in (one, other)]
+    most = None if None in limits else sum(limit or 0 for limit in limits)
+    return one.prices.model_copy(update={"reserved_max": most})
 
 
 def _routes(context: PlanContext, candidates: Candidates) -> tuple[Route, ...]:

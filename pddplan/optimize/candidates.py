@@ -17,6 +17,7 @@ from pddplan.optimize.result import Rejection
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.fixed_plan import configuration_of
 from pddplan.pdd.plan import Configuration, Role
+from pddplan.pdd.terms import step_of
 from pddplan.roofline.overlay_file import base_engine
 from pddplan.scenario.schema import ChipStock, ParallelSizes, PoolCount
 from pddplan.units import GB
@@ -236,8 +237,6 @@ def _candidate(context: PlanContext, configuration: Configuration, stock: ChipSt
     caps = [cap for cap in (stock.instances_max.get(role), scenario.search.replicas_max) if cap is not None]
     caps += [stock.stock // gpus] if stock.stock is not None else []
     caps += [site.gpus_max // gpus] if site.gpus_max is not None else []
-    node = stock.node_gpus or chip.gpus_per_node
-    step = int(np.lcm(gpus, node)) // gpus if site.whole_nodes else 1
     fleet = scenario.fleet.pools if scenario.fleet else ()
     existing = sum(pool.instances for pool in fleet if _same(pool, configuration, context))
     kept = existing if scenario.fleet and scenario.fleet.keep else 0
@@ -246,7 +245,7 @@ def _candidate(context: PlanContext, configuration: Configuration, stock: ChipSt
         usd_per_h=gpus * context.prices_usd_h[configuration.site, configuration.chip],
         watts=gpus * float(stock.power or chip.tdp_w.value or 0.0),
         counts_max=min(caps) if caps else None,
-        step=step,
+        step=step_of(context, configuration),
         counts_min=max(stock.instances_min.get(role, 0), kept),
         spare=scenario.search.spare(role),
         existing=existing,

@@ -10,12 +10,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pddplan.economics.terms import cheapest_mix
 from pddplan.optimize.bounds import StageBounds
 from pddplan.optimize.candidates import Candidate, Candidates
-from pddplan.optimize.program import Market, Option, Path, Program, Resource, Row
+from pddplan.optimize.program import Market, Option, Path, Program, Purchase, Resource, Row
 from pddplan.optimize.routes import Need, Route
 from pddplan.pdd.context import Deployment, PlanContext
+from pddplan.pdd.day import Day
 from pddplan.pdd.line import Line
+from pddplan.pdd.terms import in_service
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -100,6 +103,7 @@ class Columns:
             resources=self._resources(tuple(options.values())),
             max_options={**configurations, **dict.fromkeys(lines, 1)},
             budget_usd_per_h=scenario.budget,
+            purchases=self._purchases(tuple(options.values())),
             keep=self._kept(options),
             idle=frozenset(name for group in self._kept(options) for name in group),
             one_scale=len(markets) > 1,
@@ -258,11 +262,54 @@ class Columns:
         divisible: bool = False,
     ) -> Option:
         uses = {resource: used for resource, used in _uses(candidate, counts).items() if resource in self.limits}
-        return Option(name, pool, loads, counts, capacity, _cost_usd_per_h(candidate, counts), uses, divisible)
+        cost = _cost_usd_per_h(candidate, counts)
+        if (candidate.configuration.site, candidate.configuration.chip) in self.context.terms:
+            uses |= dict(zip(self._periods(candidate), self._in_use(candidate, counts).T, strict=True))
+            cost = np.zeros(counts.shape)
+        return Option(name, pool, loads, counts, capacity, cost, uses, divisible)
+
+    def _periods(self, candidate: Candidate) -> tuple[str, ...]:
+        """Names of the GPUs in use of a chip priced by term, one per period."""
+        where = f"{candidate.configuration.chip} at {candidate.configuration.site}"
+        return tuple(f"{where} in period {t}" for t in range(self.day.time_share.size))
+
+    def _in_use(self, candidate: Candidate, counts: IntArray) -> FloatArray:
+        """GPUs that are paid for in every period, shape (counts, periods)."""
+        factors = self.day.factors[candidate.configuration.deployment]
+        stand = in_service(self.context, candidate.configuration, counts, factors)
+        return np.asarray(np.maximum(stand - candidate.sunk, 0) * candidate.gpus, dtype=np.float64)
+
+    def _purchases(self, options: tuple[Option, ...]) -> tuple[Purchase, ...]:
+        """What is bought by term, of the chips that an option may take."""
+        found: dict[tuple[str, str], Purchase] = {}
+        for option in options:
+            candidate = self.slots[option.name].candidate
+            key = (candidate.configuration.site, candidate.configuration.chip) if candidate is not None else ("", "")
+            if candidate is not None and key in self.context.terms and key not in found:
+                p = self.context.terms[key]
+                found[key] = Purchase(
+                    f"{key[1]} at {key[0]}", self._periods(candidate), tuple(self.day.time_share.tolist()),
+                    p.reserved, p.reserved_max, p.on_demand, p.spot, p.spot_share_max,
+                )  # fmt: skip
+        return tuple(found.values())
+
+    @cached_property
+    def day(self) -> Day:
+        return self.context.day
 
     def cost_usd_per_h(self, counts: Mapping[str, int]) -> float:
         """What ``counts`` of the options cost, whether or not the program has a column for them."""
-        return sum(self._cost(self.slots[name], count) for name, count in counts.items())
+        used: dict[tuple[str, str], FloatArray] = {}
+        cost = 0.0
+        for name, count in counts.items():
+            candidate = self.slots[name].candidate
+            key = (candidate.configuration.site, candidate.configuration.chip) if candidate is not None else ("", "")
+            if candidate is not None and key in self.context.terms:
+                used[key] = used.get(key, 0.0) + self._in_use(candidate, np.array([count]))[0]
+            else:
+                cost += self._cost(self.slots[name], count)
+        mixes = (cheapest_mix(self.context.terms[key], gpus, self.day.time_share) for key, gpus in used.items())
+        return cost + sum(mix.per_hour for mix in mixes)
 
     def _cost(self, slot: Slot, count: int) -> float:
         if slot.line is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pddplan.optimize.columns import Columns, Slot
 from pddplan.optimize.objective import objective_value
+from pddplan.optimize.purchase import by_the_hour
 from pddplan.optimize.result import SeenPlan
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
@@ -27,11 +28,11 @@ class Judge:
     _whole: set[tuple[Decision, float]] = field(default_factory=set)
 
     def whole(self, decision: Decision, rate_scale: float = 1.0) -> Evaluation:
-        """The whole model's answer with every law, also those that no limit asks for."""
+        """The whole model's answer by the hour with every law, also those that no limit asks for."""
         key = (decision, rate_scale)
         if key not in self._whole:
             self._whole.add(key)
-            self._known[key] = self._capped(evaluate(self.context, decision, rate_scale))
+            self._known[key] = by_the_hour(self.context, self._capped(evaluate(self.context, decision, rate_scale)))
         return self._known[key]
 
     def evaluate(self, decision: Decision, rate_scale: float = 1.0) -> Evaluation:
@@ -46,6 +47,11 @@ class Judge:
         if key not in self._known:
             self._known[key] = self._capped(evaluate(self.context, decision, rate_scale, brief=True))
         return self._known[key]
+
+    def by_the_hour(self, decision: Decision, rate_scale: float = 1.0) -> Evaluation:
+        """The same with chips by term paid for what stands in every period, which is remembered in its place."""
+        self._known[decision, rate_scale] = by_the_hour(self.context, self.evaluate(decision, rate_scale))
+        return self._known[decision, rate_scale]
 
     def seen(self, rate_scale: float) -> tuple[SeenPlan, ...]:
         """Every plan judged so far at ``rate_scale``, in the order of asking."""

@@ -2,69 +2,77 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from pddplan.optimize.milp import solve_cost
-from pddplan.optimize.program import Market, Option, Path, Program, Purchase, Row
-from pddplan.optimize.search import Incumbent
+from pddplan.economics.gpu_price import TERMS
 from pddplan.pdd.context import PlanContext
+from pddplan.pdd.day import Day
 from pddplan.pdd.evaluate import evaluate
-from pddplan.pdd.plan import Decision
-from pddplan.scenario.schema import ChipStock
+from pddplan.pdd.plan import Decision, Evaluation, TermPurchase, Violation
+from pddplan.pdd.terms import IntArray, repriced, standing
+
+BUDGET_SLACK = 1e-9
 
 
-def purchase_terms(context: PlanContext, best: Incumbent) -> Mapping[str, float]:
-    """GPUs per chip and term, averaged over the day, and the mean USD/h; empty without a demand profile or term prices.
-
-    Every hour runs the fewest instances, in proportion to the plan's, with which the whole model meets every limit at that
-    hour's demand. The purchase is then a program of its own: reserved GPUs are paid all day, the others by use.
+def by_the_hour(context: PlanContext, evaluation: Evaluation) -> Evaluation:
+    """A feasible evaluation with what its chips by term really cost: in every period the instances stand, in proportion to the demand
+    and as many more of each pool as it takes, with which the whole model meets every limit then. A budget that this breaks is a
+    violation.
     """
-    terms = {key: stock for key, (_, stock) in context.stocks.items() if stock.prices is not None}
-    profile = next((d.mix.demand for d in context.deployments.values() if d.mix.demand is not None), None)
-    if not terms or profile is None:
+    if not evaluation.purchases or not evaluation.feasible:
+        return evaluation
+    day = context.day
+    plan = standing(context, evaluation.decision.pools, day)
+    stand = np.stack([_period(context, evaluation, day, t, plan[:, t]) for t in range(day.time_share.size)], axis=1)
+    honest = repriced(context, evaluation, stand)
+    budget, cost = context.scenario.budget, honest.metrics.cost_usd_per_h
+    over = budget is not None and cost > budget * (1 + BUDGET_SLACK)
+    return replace(honest, violations=(Violation("budget", cost, float(budget or 0.0)),)) if over else honest
+
+
+def _period(context: PlanContext, evaluation: Evaluation, day: Day, period: int, least: IntArray) -> IntArray:
+    """Instances of each pool in a period, shape (pools,): ``least`` and the fewest more of each that meet every limit."""
+    most = np.array([pool.instances for pool in evaluation.decision.pools])
+    factors = {name: float(row[period]) for name, row in day.factors.items()}
+    if not any(factors.values()):
+        return least
+
+    def works(more: int) -> bool:
+        counts = np.minimum(least + more, most)
+        return bool(np.array_equal(counts, most)) or _meets(context, evaluation, counts, factors)
+
+    high = 0
+    while not works(high):
+        high = 2 * high or 1
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if works(middle) else (middle, high)
+    counts: IntArray = np.minimum(least + high, most)
+    return counts
+
+
+def _meets(context: PlanContext, evaluation: Evaluation, counts: IntArray, factors: Mapping[str, float]) -> bool:
+    decision: Decision = evaluation.decision
+    pools = tuple(replace(pool, instances=int(n)) for pool, n in zip(decision.pools, counts, strict=True))
+    smaller = replace(decision, pools=pools)
+    if len(set(factors.values())) == 1:
+        return evaluate(context, smaller, evaluation.rate_scale * next(iter(factors.values())), brief=True).feasible
+    slower = {n: replace(d, mix=replace(d.mix, rate_per_s=d.mix.rate_per_s * factors[n])) for n, d in context.deployments.items()}
+    return evaluate(context.with_deployments(slower), smaller, evaluation.rate_scale, brief=True).feasible
+
+
+def purchase_terms(context: PlanContext, bought: tuple[TermPurchase, ...]) -> Mapping[str, float]:
+    """GPUs per chip and term as means over the day, and their mean USD/h; empty where no chip is priced by term."""
+    if not bought:
         return {}
-    factors, counts = np.unique(np.minimum(profile.factors / profile.sizing_factor, 1.0), return_counts=True)
-    hours_share = counts / counts.sum()
-    fleets = [_fleet(context, best, float(factor)) for factor in factors]
-    paid: dict[str, float] = {}
-    total = 0.0
-    for key, stock in terms.items():
-        used = [sum(p.gpus for p in fleet.pools if (p.configuration.site, p.configuration.chip) == key) for fleet in fleets]
-        if max(used) > 0:
-            cost, bought = _pay(stock, used, hours_share.tolist())
-            total += cost
-            paid |= {f"{key[1]} at {key[0]}, {term} GPUs": gpus for term, gpus in bought.items()}
-    return {**paid, "usd_per_h": total} if paid else {}
-
-
-def _fleet(context: PlanContext, best: Incumbent, factor: float) -> Decision:
-    """The plan shrunk to a share of its demand: counts in proportion, one instance more of each until every limit is met."""
-    for extra in range(max((pool.instances for pool in best.decision.pools), default=0) + 1):
-        pools = tuple(
-            replace(pool, instances=min(pool.instances, max(1, math.ceil(pool.instances * factor) + extra))) for pool in best.decision.pools
-        )
-        smaller = replace(best.decision, pools=pools)
-        if smaller == best.decision or evaluate(context, smaller, best.scale * factor).feasible:
-            return smaller
-    return best.decision
-
-
-def _pay(stock: ChipStock, used: list[int], hours_share: list[float]) -> tuple[float, Mapping[str, float]]:
-    """Least mean USD/h for GPUs in use per period, and the GPUs of each term."""
-    assert stock.prices is not None
-    prices = stock.prices
-    periods = tuple(f"period {i}" for i in range(len(used)))
-    uses = {name: np.array([float(gpus)]) for name, gpus in zip(periods, used, strict=True)}
-    fleet = Option("fleet", "fleet", {"fleet": 1.0}, np.array([1]), np.array([1.0]), np.array([0.0]), uses)
-    purchase = Purchase(
-        "gpus", periods, tuple(hours_share), prices.reserved, prices.reserved_max, prices.on_demand, prices.spot, prices.spot_share_max
-    )
-    program = Program((Market("all", 1.0),), (Path("all", "all"),), (Row("fleet", {"all": 1.0}),), (fleet,), purchases=(purchase,))
-    solution = solve_cost(program)
-    if solution is None:
-        return math.inf, {}
-    return solution.cost_usd_per_h, solution.paid["gpus"]
+    gpus = {
+        f"{b.chip} at {b.site}, {term} GPUs": float(getattr(b.mix, term))
+        for b in bought
+        for term in TERMS
+        if getattr(context.terms[b.site, b.chip], term) is not None
+    }
+    return {**gpus, "usd_per_h": sum(b.mix.per_hour for b in bought)}

@@ -174,7 +174,7 @@ class Search:
             return
         for threshold in self._thresholds:
             decision = replace(best.decision, settings=replace(best.decision.settings, relay_threshold_s=threshold))
-            evaluation = self.judge.evaluate(decision, best.scale)
+            evaluation = self.judge.by_the_hour(decision, best.scale)
             value = value_of(self.goal, evaluation, best.evaluation.metrics.cost_usd_per_h - best.paid_usd_per_h)
             if evaluation.feasible and self.incumbent is not None and value > self.incumbent.value:
                 self.incumbent = replace(best, decision=decision, evaluation=self.judge.whole(decision, best.scale), value=value)
@@ -310,7 +310,7 @@ class Search:
         judge = Judge(context)
         start = None
         if best is not None:
-            evaluation = judge.evaluate(best.decision, best.scale)
+            evaluation = judge.by_the_hour(best.decision, best.scale)
             start = replace(best, evaluation=evaluation) if evaluation.feasible else None
         workable = {key: thresholds for key, thresholds in self._plenty.items() if thresholds}
         return Search(context, candidates, self.routes, judge, self.effort.quick(), start, _plenty=workable)
@@ -536,9 +536,12 @@ class Search:
         """Take a verified plan as incumbent when it is better; it is judged with its spare instances in service."""
         evaluation = self.judge.evaluate(decision, scale)
         paid = self._paid(columns, counts, evaluation)
-        value = value_of(self.goal, evaluation, max(evaluation.metrics.cost_usd_per_h - paid, 0.0))
+        sunk = max(evaluation.metrics.cost_usd_per_h - paid, 0.0)
+        evaluation = self.judge.by_the_hour(decision, scale)
+        value = value_of(self.goal, evaluation, sunk)
         if evaluation.feasible and (self.incumbent is None or value > self.incumbent.value):
-            self.incumbent = Incumbent(decision, self.judge.whole(decision, scale), value, scale, paid)
+            whole = self.judge.whole(decision, scale)
+            self.incumbent = Incumbent(decision, whole, value, scale, whole.metrics.cost_usd_per_h - sunk)
 
     def _paid(self, columns: Columns, counts: Mapping[str, int], evaluation: Evaluation) -> float:
         """Cost per hour without what is sunk: columns' prices, and what the lines cost by volume."""

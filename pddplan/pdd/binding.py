@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pddplan.roofline.step import PrefillTime, StepTime
+from pddplan.workload.mix import RequestMix
 
 FloatArray = NDArray[np.float64]
 
@@ -23,6 +24,20 @@ class Explains(Protocol):
     def decode_breakdown(self, batch: FloatArray, context_tokens: FloatArray) -> StepTime: ...
 
     def prefill_breakdown(self, uncached_tokens: FloatArray, cached_tokens: FloatArray) -> PrefillTime: ...
+
+
+def typical_prefill(mix: RequestMix) -> tuple[float, float]:
+    """(uncached, cached) tokens of the request that a uncached token meets on average: what fills P's time."""
+    work = mix.weight * mix.uncached_tokens
+    total = float(work.sum())
+    if total <= 0.0:
+        return 0.0, mix.mean(mix.input_tokens)
+    return float(work @ mix.uncached_tokens) / total, float(work @ (mix.input_tokens - mix.uncached_tokens)) / total
+
+
+def typical_context(mix: RequestMix) -> float:
+    """Mean context of a request halfway through its answer, tokens."""
+    return mix.mean(mix.input_tokens + mix.output_tokens / 2.0)
 
 
 def prefill_resource(stage: object, uncached_tokens: float, cached_tokens: float) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pddplan.economics.gpu_price import gpu_price
+from pddplan.economics.gpu_price import gpu_price, term_prices
+from pddplan.economics.terms import price_per_gpu
 from pddplan.errors import InputError, Problem
 from pddplan.hardware.catalog import load_chip
 from pddplan.hardware.types import Chip
@@ -19,13 +20,14 @@ from pddplan.model.config import with_weights
 from pddplan.model.kv_cache import kv_cache
 from pddplan.model.memory import Reserves
 from pddplan.model.spec import ModelSpec
+from pddplan.pdd.day import Day, day_of
 from pddplan.pdd.decode_pool import DecodeTables
 from pddplan.pdd.line import Line
 from pddplan.pdd.plan import Configuration, Settings
 from pddplan.pdd.prefill_queue import Passes, QueueLaw, passes_of, queue_law
 from pddplan.queueing.ggc import Dispatch
 from pddplan.roofline.speculation import Speculation
-from pddplan.scenario.schema import ChipStock, Fabric, Model, Policy, Scenario, Singular
+from pddplan.scenario.schema import ChipStock, Fabric, Model, Policy, Scenario, Singular, TermPrices
 from pddplan.scenario.sla import Sla
 from pddplan.stages.profiled import ProfiledStage, profiled_stage
 from pddplan.stages.protocol import AggregatedStage, KvTransfer
@@ -68,6 +70,8 @@ class PlanContext:
     """Values of one scenario that no decision changes. Build it with ``PlanContext.from_scenario``; stage objects are cached.
 
     stocks: the scenario's chip entries by (site, slug), with their index in the site's list. prices_usd_h: per GPU by (site, slug).
+    terms: prices of each term, all parts included, where a chip is priced by term; its entry in ``prices_usd_h`` is then what a GPU of
+    the full fleet costs at least, by the cheapest mix over the day.
     """
 
     scenario: Scenario
@@ -77,6 +81,7 @@ class PlanContext:
     stocks: Mapping[tuple[str, str], tuple[int, ChipStock]]
     prices_usd_h: Mapping[tuple[str, str], float]
     warnings: tuple[str, ...] = ()
+    terms: Mapping[tuple[str, str], TermPrices] = field(default_factory=dict)
     _stages: dict[tuple[Configuration, int, bool], AggregatedStage] = field(default_factory=dict, repr=False, compare=False)
     _instances: dict[object, RooflineInstance] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[tuple[int, str], StageRows] = field(default_factory=dict, repr=False, compare=False)
@@ -91,6 +96,7 @@ class PlanContext:
         chips: dict[str, Chip] = {}
         stocks: dict[tuple[str, str], tuple[int, ChipStock]] = {}
         prices: dict[tuple[str, str], float] = {}
+        terms: dict[tuple[str, str], TermPrices] = {}
         for site, index, stock in scenario.chips():
             place = f"sites.{site}.chips[{index}]"
             try:
@@ -108,6 +114,8 @@ class PlanContext:
             try:
                 price = gpu_price(chip, stock, scenario.sites[site], scenario.cost, place, scenario.currency)
                 prices[site, chip.slug] = price.per_hour
+                if (by_term := term_prices(price, stock, scenario.cost)) is not None:
+                    terms[site, chip.slug] = by_term
             except InputError as error:
                 problems += error.problems
         deployments: dict[str, Deployment] = {}
@@ -119,6 +127,8 @@ class PlanContext:
         if problems:
             raise InputError(problems)
         lines = {name: Line.from_link(name, link) for name, link in scenario.links.items()}
+        day = day_of({name: d.mix.demand for name, d in deployments.items()})
+        prices |= {key: _least_price(by_term, day) for key, by_term in terms.items()}
         hints = [
             f"{d.spec.name} has {len(d.spec.mtp_layers)} MTP layer(s); speculation is off, since the scenario is silent on it "
             "(speculation: {draft_tokens: 1, acceptance_length: ...} turns it on)"
@@ -131,7 +141,12 @@ class PlanContext:
             if not any(line.prices_usd_h.values())
         ]
         beyond = [text for deployment in deployments.values() for text in _beyond_positions(deployment)]
-        return cls(scenario, deployments, lines, chips, stocks, prices, (*hints, *unpriced, *beyond))
+        return cls(scenario, deployments, lines, chips, stocks, prices, (*hints, *unpriced, *beyond), terms)
+
+    @property
+    def day(self) -> Day:
+        """The day of all deployments."""
+        return day_of({name: d.mix.demand for name, d in self.deployments.items()})
 
     def with_deployments(self, deployments: Mapping[str, Deployment]) -> PlanContext:
         """The same rooms, chips and prices under other traffic; stages are shared, since no traffic is in them."""
@@ -305,6 +320,14 @@ def traffic_of(context: PlanContext) -> PlanContext:
     if context.rate_per_s > 0.0:
         return context
     raise InputError(Problem("workload.rate", "no request arrives", "a rate over 0", "10 req/s"))
+
+
+def _least_price(prices: TermPrices, day: Day) -> float:
+    """What a GPU costs per hour at least, whatever else is bought: where deployments rise and fall apart, by use at the lowest price."""
+    if day.together:
+        return price_per_gpu(prices, next(iter(day.factors.values())), day.time_share)
+    offered = [price for price in (prices.reserved, prices.on_demand, prices.spot) if price is not None]
+    return min(offered) * min(float(factors @ day.time_share) for factors in day.factors.values())
 
 
 def _deployment(scenario: Scenario, name: str) -> Deployment:

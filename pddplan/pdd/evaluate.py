@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pddplan.pdd.aggregated import AggregatedState, aggregated_state
-from pddplan.pdd.binding import decode_resource, prefill_resource
+from pddplan.pdd.binding import decode_resource, prefill_resource, typical_context, typical_prefill
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.decode_pool import DecodeState
 from pddplan.pdd.flows import active_deployments
@@ -30,6 +30,7 @@ from pddplan.pdd.plan import (
 from pddplan.pdd.sharing import row_shares
 from pddplan.pdd.stability import feedback
 from pddplan.pdd.steady_state import SteadyState, extends, steady_state
+from pddplan.pdd.terms import paid, ratio_of, short_of
 from pddplan.scenario.sla import TailLimits
 from pddplan.units import GBPS_BYTES_PER_S, SECONDS_PER_HOUR
 
@@ -116,7 +117,8 @@ class _Judge:
         return np.asarray(np.minimum(np.sum([measure for _, measure in chosen], axis=0) / mass, 1.0))
 
     def evaluation(self) -> Evaluation:
-        pools, links = self._pools(), self._links()
+        costs, bought = paid(self.context, self.decision.pools)
+        pools, links = self._pools(costs), self._links()
         loads_hold = all(pool.utilisation < 1.0 for pool in pools) and all(link.utilisation < 1.0 for link in links)
         sessions = feedback(self.context, self.decision, self.state) if loads_hold else None
         stable = loads_hold and (sessions is None or sessions.bounded)
@@ -131,7 +133,8 @@ class _Judge:
             for name, (_, law) in tasks.items():
                 per_class[name]["task"] = law
         metrics = self._metrics(laws, pools, links, good, stable, task)
-        violations = (*self._unstable(pools, links, sessions), *self._missed(per_class, good)) if self.rate_per_s > 0.0 else ()
+        missed = (*self._unstable(pools, links, sessions), *self._missed(per_class, good)) if self.rate_per_s > 0.0 else ()
+        violations = (*missed, *short_of(self.context, bought))
         return Evaluation(
             decision=self.decision,
             metrics=metrics,
@@ -144,6 +147,7 @@ class _Judge:
             warnings=self._warnings(),
             feedback=sessions,
             rate_scale=self.scale,
+            purchases=bought,
             class_laws={name: {kind: law_of(cdf) for kind, cdf in kinds.items()} for name, kinds in per_class.items()},
         )
 
@@ -184,11 +188,10 @@ class _Judge:
         shares = row_shares(self.context, self.decision, deployment) if known else {}
         return sum(float(weight @ share) for pool, share in shares.items() if pool in known)
 
-    def _pools(self) -> tuple[PoolResult, ...]:
+    def _pools(self, costs: Sequence[float]) -> tuple[PoolResult, ...]:
         results = []
         by_pool = {agg.pool: agg for agg in self.aggregated}
-        for i, pool in enumerate(self.decision.pools):
-            cost = pool.gpus * self.context.prices_usd_h[pool.configuration.site, pool.configuration.chip]
+        for i, (pool, cost) in enumerate(zip(self.decision.pools, costs, strict=True)):
             load, mean, most = 0.0, 0.0, 0.0
             decode = self.state.decode.get(i) or self.state.relay.get(i)
             if i in by_pool:
@@ -214,13 +217,9 @@ class _Judge:
         mix = self.context.deployments[configuration.deployment].mix
         stage = self.context.instance(configuration, self.decision.settings)
         if prefills:
-            work = mix.weight * mix.uncached_tokens
-            uncached = float(work @ mix.uncached_tokens) / float(work.sum())
-            cached = float(work @ (mix.input_tokens - mix.uncached_tokens)) / float(work.sum())
-            return prefill_resource(stage, uncached, cached)
+            return prefill_resource(stage, *typical_prefill(mix))
         assert decode is not None
-        context_tokens = mix.mean(mix.input_tokens + mix.output_tokens / 2.0)
-        return decode_resource(stage, decode.batch_mean, context_tokens, float(decode.batch_max), decode.bound_by)
+        return decode_resource(stage, decode.batch_mean, typical_context(mix), float(decode.batch_max), decode.bound_by)
 
     def _links(self) -> tuple[LinkResult, ...]:
         results = []
@@ -287,7 +286,7 @@ class _Judge:
             goodput_rps=goodput,
             p_good=p_good,
             cost_usd_per_h=cost,
-            bcr=goodput / cost if cost > 0.0 else 0.0,
+            bcr=ratio_of(goodput, cost),
             ttft_p50_s=quantile("ttft", 0.5),
             ttft_p90_s=quantile("ttft", 0.9),
             ttft_p99_s=quantile("ttft", 0.99),

@@ -93,10 +93,10 @@ def cells(weight: FloatArray, columns: Sequence[FloatArray], most: int) -> tuple
         share = rank / weight.sum()
         warped = np.where(share < 0.9, share / 1.8, 0.5 + (share - 0.9) * 5.0)
         key = key * per_column + np.minimum((warped * per_column).astype(np.int64), per_column - 1)
-    _, index = np.unique(key, return_inverse=True)
-    mass = np.bincount(index, weight)
+    used = np.bincount(key) > 0
+    mass = np.asarray(np.bincount(key, weight)[used], dtype=np.float64)
     safe = np.where(mass > 0.0, mass, 1.0)
-    return np.asarray(mass, dtype=np.float64), tuple(np.asarray(np.bincount(index, weight * c) / safe) for c in columns)
+    return mass, tuple(np.bincount(key, weight * column)[used] / safe for column in columns)
 
 
 @lru_cache(maxsize=8)

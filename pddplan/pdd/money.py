@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pddplan.economics.cost import Bill, CostLine, egress_per_hour
-from pddplan.economics.gpu_price import gpu_price
+from pddplan.economics.gpu_price import BY_TERM, TERMS, gpu_price
 from pddplan.economics.tokens import (
     Business,
     TokenCosts,
@@ -22,7 +23,8 @@ from pddplan.economics.tokens import (
 from pddplan.errors import InputError, Problem
 from pddplan.hardware import load_prices
 from pddplan.pdd.context import Deployment, PlanContext
-from pddplan.pdd.plan import Evaluation, PoolResult
+from pddplan.pdd.plan import Evaluation, PoolResult, TermPurchase
+from pddplan.scenario.schema import ChipStock
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def money(context: PlanContext, evaluation: Evaluation) -> Money | None:
     flow = _flow(deployments, rates)
     peak = sum(each.mix.rate_per_s for each in deployments)
     rate = sum(rates.values())
-    busy = sum(pool.cost_usd_per_h * min(pool.utilisation, 1.0) for pool in evaluation.pools)
+    busy = sum(pool.cost_usd_per_h * min(pool.utilisation, 1.0) * _full_over_held(pool, evaluation) for pool in evaluation.pools)
     paid = sum(pool.cost_usd_per_h for pool in evaluation.pools)
     utilisation = busy / paid * rate / peak if paid > 0 and peak > 0 else math.nan
     prices, source = _prices_if_known(context)
@@ -92,12 +94,18 @@ def bill_of(context: PlanContext, evaluation: Evaluation) -> Bill:
     """The bill part by part: per pool its chips, energy, room, hosts and cache tiers, per line its circuits and egress."""
     scenario = context.scenario
     lines: list[CostLine] = []
+    by_term = {(b.site, b.chip): b for b in evaluation.purchases}
     for pool in evaluation.pools:
         configuration = pool.pool.configuration
         index, stock = context.stocks[configuration.site, configuration.chip]
         place = f"sites.{configuration.site}.chips[{index}]"
         chip, site = context.chips[configuration.chip], scenario.sites[configuration.site]
+        bought = by_term.get((configuration.site, configuration.chip))
+        share = pool.cost_usd_per_h / bought.mix.per_hour if bought is not None and bought.mix.per_hour > 0 else 0.0
         for part in gpu_price(chip, stock, site, scenario.cost, place, scenario.currency).parts:
+            if bought is not None:
+                lines += _by_term(part, bought, share, stock, configuration.role, chip.name)
+                continue
             name = f"{pool.pool.gpus} x {chip.name}: {part.name}"
             role = "cache" if part.group == "cache" else configuration.role
             lines.append(replace(part, name=name, per_hour=pool.pool.gpus * part.per_hour, role=role))
@@ -111,6 +119,28 @@ def bill_of(context: PlanContext, evaluation: Evaluation) -> Bill:
         if link.cost_usd_per_h == 0 and plan.circuits > 0:
             unknown.append(f"the price of line {plan.name}")
     return Bill(tuple(lines), scenario.currency, tuple(unknown))
+
+
+def _full_over_held(pool: PoolResult, evaluation: Evaluation) -> float:
+    """GPUs of the plan over the mean of those paid for, of the pool's chip: 1 where they are paid all day."""
+    where = (pool.pool.configuration.site, pool.pool.configuration.chip)
+    return next((max(b.used) / b.mix.held for b in evaluation.purchases if (b.site, b.chip) == where and b.mix.held > 0), 1.0)
+
+
+def _by_term(part: CostLine, bought: TermPurchase, share: float, stock: ChipStock, role: str, chip: str) -> Iterator[CostLine]:
+    """A part of the price of chips that are paid by term, for a pool that takes ``share`` of them: rent term by term, the rest by
+    GPUs held.
+    """
+    if part.name != BY_TERM:
+        held = share * bought.mix.held
+        owner = "cache" if part.group == "cache" else role
+        yield replace(part, name=f"{held:.4g} x {chip}: {part.name}", per_hour=held * part.per_hour, role=owner)
+        return
+    for term in TERMS:
+        gpus, price = share * getattr(bought.mix, term), getattr(stock.prices, term)
+        if gpus > 0:
+            name = f"{gpus:.4g} x {chip}: rent, {term.replace('_', ' ')}"
+            yield replace(part, name=name, per_hour=gpus * price, role=role, source=f"{price:g}/h, mean over the day")
 
 
 def _flow(deployments: list[Deployment], rates: dict[str, float]) -> TokenFlow:

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pddplan.economics.terms import TermMix
 from pddplan.model.spec import Parallel
 
 FloatArray = NDArray[np.float64]
@@ -153,6 +154,17 @@ class LinkResult:
 
 
 @dataclass(frozen=True)
+class TermPurchase:
+    """How the GPUs of a chip that is priced by term are paid for: ``mix`` for the GPUs ``used`` in periods of ``time_share``."""
+
+    site: str
+    chip: str
+    mix: TermMix
+    used: tuple[float, ...]
+    time_share: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Metrics:
     """The metrics of the JSON contract; field names are its keys. NaN: not defined, as what a token costs where none is served."""
 
@@ -210,7 +222,7 @@ class Feedback:
 class Evaluation:
     """What the whole model says of a Decision at the demand times ``rate_scale``.
 
-    laws: ttft, tpot, stall, e2e (and task) over all requests; class_laws: the same per class.
+    laws: ttft, tpot, stall, e2e (and task) over all requests; class_laws: the same per class. purchases: of chips priced by term.
     """
 
     decision: Decision
@@ -225,6 +237,7 @@ class Evaluation:
     class_laws: Mapping[str, Mapping[str, Law]] = field(default_factory=dict)
     feedback: Feedback | None = None
     rate_scale: float = 1.0
+    purchases: tuple[TermPurchase, ...] = ()
 
     @property
     def feasible(self) -> bool:

@@ -139,12 +139,16 @@ def _customers(utilisation: float) -> int:
 
 
 @lru_cache(maxsize=32)
-def _draws(scv: float, total: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Arrival times at rate 1, levels that pick rows, and ties; the same numbers for every plan, so that plans differ and not the luck."""
+def _draws(scv: float, total: int) -> tuple[FloatArray, FloatArray, IntArray, FloatArray]:
+    """Arrival times at rate 1, increasing levels that pick rows, who has each level, and ties.
+
+    The same numbers for every plan, so that plans differ and not the luck.
+    """
     rng = np.random.default_rng(arrivals.SEED)
     times = np.cumsum(arrivals.gaps_s(1.0, scv, total, rng))
     level = (rng.permutation(total) + rng.random(total)) / total
-    return times, level, rng.random(total)
+    customer = np.argsort(level)
+    return times, level[customer], customer, rng.random(total)
 
 
 def _by_passes(
@@ -166,9 +170,11 @@ def _by_passes(
         mode = _passes.SHORTEST
     count = _customers(rate_per_s * float(weight @ passes.occupancy_s) / float(weight.sum()) / instances)
     warm = int(WARM_SHARE * count)
-    times, level, ties = _draws(round(max(scv, 0.0), 4), count + warm)
+    times, level, customer, ties = _draws(round(max(scv, 0.0), 4), count + warm)
     edges = np.cumsum(weight)
-    row = np.minimum(np.searchsorted(edges, level * edges[-1], side="right"), weight.size - 1)
+    until = np.append(np.searchsorted(level * edges[-1], edges[:-1]), level.size)
+    row = np.empty(level.size, dtype=np.int64)
+    row[customer] = np.repeat(np.arange(weight.size), np.diff(until, prepend=0))
     spent = _passes.pass_times(
         times / rate,
         row,
@@ -202,5 +208,6 @@ def _binned(size: IntArray, row: IntArray, added: FloatArray) -> tuple[IntArray,
     for b in range(counts.size):
         target[b] = min(range(len(kept)), key=lambda k: (abs(kept[k] - b), -kept[k]))
     bins = target[size]
-    cdfs = tuple(GRID.law(added[bins[row] == k]) for k in range(len(kept)))
+    sampled = bins[row]
+    cdfs = tuple(GRID.law(added[sampled == k]) for k in range(len(kept)))
     return bins, cdfs

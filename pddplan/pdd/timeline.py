@@ -37,10 +37,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A request whose TTFT is the plan's at ``percentile``; hidden_s: seconds of the transfer during which RLD streams."""
+    """A request whose TTFT is at ``percentile`` of the plan's, or of its own pipeline's (``among_pipeline``).
+
+    hidden_s: seconds of the transfer during which RLD streams.
+    """
 
     percentile: float
     pipeline: PipelineName
+    among_pipeline: bool
     input_tokens: float
     uncached_tokens: float
     md_missing_tokens: float
@@ -54,15 +58,25 @@ class Timeline:
 
 def timelines(context: PlanContext, evaluation: Evaluation, percentiles: Sequence[float] = PERCENTILES) -> tuple[Timeline, ...]:
     """Timeline at each TTFT percentile of an evaluated plan; percentiles that are never reached are left out."""
+    state, streams = _streams(context, evaluation)
+    reached = [(q, evaluation.laws["ttft"].quantile(q)) for q in percentiles if streams]
+    return tuple(_timeline(context, state, streams, q, ttft, False) for q, ttft in reached if math.isfinite(ttft))
+
+
+def relayed_timeline(context: PlanContext, evaluation: Evaluation) -> Timeline | None:
+    """The median request among those that RLD relays to MD; None where there are none."""
+    relayed = [p for p in evaluation.pipelines if p.name == "P-RLD-MD" and p.share > 0.0]
+    ttft = relayed[0].ttft.quantile(0.5) if relayed else math.inf
+    if not math.isfinite(ttft):
+        return None
+    state, streams = _streams(context, evaluation)
+    return _timeline(context, state, [stream for stream in streams if stream.pipeline == "P-RLD-MD"], 0.5, ttft, True)
+
+
+def _streams(context: PlanContext, evaluation: Evaluation) -> tuple[SteadyState, tuple[Stream, ...]]:
     decision = evaluation.decision
     state = steady_state(context, decision, evaluation.rate_scale)
-    streams = (*streams_of(state, decision.settings.prefill_chunk_tokens), *_aggregated(context, decision, evaluation.rate_scale))
-    found = []
-    for q in percentiles:
-        ttft = evaluation.laws["ttft"].quantile(q) if streams else math.inf
-        if math.isfinite(ttft):
-            found.append(_timeline(context, state, streams, q, ttft))
-    return tuple(found)
+    return state, (*streams_of(state, decision.settings.prefill_chunk_tokens), *_aggregated(context, decision, evaluation.rate_scale))
 
 
 def _aggregated(context: PlanContext, decision: Decision, rate_scale: float) -> tuple[Stream, ...]:
@@ -95,7 +109,9 @@ def _likeliest(streams: Sequence[Stream], ttft_s: float) -> tuple[Stream, int, f
     return best[1], best[2], max(ttft_s - float(best[1].ttft_s[best[2]]), 0.0)
 
 
-def _timeline(context: PlanContext, state: SteadyState, streams: Sequence[Stream], percentile: float, ttft_s: float) -> Timeline:
+def _timeline(
+    context: PlanContext, state: SteadyState, streams: Sequence[Stream], percentile: float, ttft_s: float, among_pipeline: bool
+) -> Timeline:
     stream, index, wait = _likeliest(streams, ttft_s)
     deployment = context.deployments[stream.deployment]
     mix, fixed = deployment.mix, deployment.policy.fixed_ttft
@@ -117,7 +133,7 @@ def _timeline(context: PlanContext, state: SteadyState, streams: Sequence[Stream
         first = clock
         token = stream.md.token_mean_s if stream.md else 0.0
         add("AGG", "decode", float(stream.gaps[index]) * token, float(stream.gaps[index]))
-        return _finished(stream, mix, row, percentile, first, clock, 0.0, 0.0, spans)
+        return _finished(stream, mix, row, (percentile, among_pipeline), first, clock, 0.0, 0.0, spans)
     atoms, handed = state.atoms[stream.flow], state.handed[stream.flow]
     flow, row = atoms.flow, int(atoms.row[atom])
     md = state.decode[flow.md]
@@ -132,7 +148,7 @@ def _timeline(context: PlanContext, state: SteadyState, streams: Sequence[Stream
         add("MD", "first token", md.first_s, 1.0)
         first = clock
         add("MD", "decode", float(stream.gaps[index]) * md.token_mean_s, output - 1.0)
-        return _finished(stream, mix, row, percentile, first, clock, 0.0, 0.0, spans)
+        return _finished(stream, mix, row, (percentile, among_pipeline), first, clock, 0.0, 0.0, spans)
     assert flow.rld is not None
     relay = state.relay[flow.rld]
     add("RDMA", "hop to RLD", float(flow.hop_s[row]), float(mix.input_tokens[row]))
@@ -153,14 +169,14 @@ def _timeline(context: PlanContext, state: SteadyState, streams: Sequence[Stream
     if stream.pipeline == "P-RLD-MD" and float(handed.md_tokens[atom]) > 0.0:
         add("MD", "take over (stall)", stall, on_rld)
         add("MD", "decode", float(stream.md_gaps[index]) * md.token_mean_s, float(handed.md_tokens[atom]))
-    return _finished(stream, mix, row, percentile, first, clock, stall, hidden, spans)
+    return _finished(stream, mix, row, (percentile, among_pipeline), first, clock, stall, hidden, spans)
 
 
 def _finished(
     stream: Stream,
     mix: RequestMix,
     row: int,
-    percentile: float,
+    asked: tuple[float, bool],
     first: float,
     end: float,
     stall: float,
@@ -168,8 +184,9 @@ def _finished(
     spans: list[Span],
 ) -> Timeline:
     return Timeline(
-        percentile=percentile,
+        percentile=asked[0],
         pipeline=stream.pipeline,
+        among_pipeline=asked[1],
         input_tokens=float(mix.input_tokens[row]),
         uncached_tokens=float(mix.uncached_tokens[row]),
         md_missing_tokens=float(mix.md_missing_tokens[row]),

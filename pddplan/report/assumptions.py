@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pddplan.economics.gpu_price import TERMS
 from pddplan.hardware.types import Chip, Sourced
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Evaluation
@@ -71,9 +72,15 @@ def _numbers(chip: Chip) -> Iterator[tuple[str, Sourced, float, str]]:
 def _prices(context: PlanContext, evaluation: Evaluation) -> Iterator[Assumption]:
     for site, slug in dict.fromkeys((r.pool.configuration.site, r.pool.configuration.chip) for r in evaluation.pools):
         stock = context.stocks[site, slug][1]
+        name, unit = f"{context.chips[slug].name} at {site}", f"{context.scenario.currency}/GPU/h"
+        if (by_term := context.terms.get((site, slug))) is not None:
+            for term in TERMS:
+                if (price := getattr(by_term, term)) is not None:
+                    yield Assumption(name, f"price, {term.replace('_', ' ')}", price, unit, "given", SCENARIO)
+            continue
         price = context.prices_usd_h[site, slug]
         kind, source = ("given", SCENARIO) if stock.price_source is None else ("secondary", f"profile of {slug}: {stock.price_source}")
-        yield Assumption(f"{context.chips[slug].name} at {site}", "price", price, f"{context.scenario.currency}/GPU/h", kind, source)
+        yield Assumption(name, "price", price, unit, kind, source)
 
 
 def _models(context: PlanContext) -> Iterator[Assumption]:

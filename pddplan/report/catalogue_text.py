@@ -145,13 +145,34 @@ TEXT: dict[str, tuple[str, str]] = {
     "diagram.instances": ("{instances} × ({gpus} × {chip})", "{instances} × ({gpus} × {chip})"),
     "diagram.used": ("{used} used", "利用率 {used}"),
     "diagram.pool_text": (
-        "Room {site}: {role} with {instances} instances of {gpus} {chip}, {used} used.",
+        "Room {site}: {role}, {instances} × {gpus} {chip}, {used} used.",
         "机房 {site}：{role}，{instances} 个实例，每个 {gpus} 张 {chip}，利用率 {used}。",
     ),
     "diagram.link_text": ("Line of {circuits}, {used} used.", "专线 {circuits}，利用率 {used}。"),
     "pools.title": ("Which pool is busiest, and what bounds it?", "哪个资源池最忙，瓶颈是什么？"),
     "pools.summary": ("Busiest: {name}, {used}.", "最忙：{name}，{used}。"),
     "pools.line": ("line rate", "线路速率"),
+    "pools.roofline_title": ("Where does each stage stand under the roofline?", "各阶段位于屋顶线的什么位置？"),
+    "pools.roofline_summary": (
+        "Left of 1 memory traffic binds, right of it arithmetic; the gap to the roof is launches, links and CPU. {busiest}.",
+        "1 左侧受访存限制，右侧受算力限制；与屋顶的差距是启动、通信与 CPU。{busiest}。",
+    ),
+    "pools.roofline_largest": (
+        "Largest part of {stage}: {component}, {share}, {binding}",
+        "{stage} 最大部分：{component}，{share}，{binding}",
+    ),
+    "pools.roof": ("roof", "屋顶线"),
+    "pools.whole": ("whole", "整体"),
+    "phase.prefill": ("prefill", "预填充"),
+    "phase.decode": ("decode step", "解码步"),
+    "axis.intensity": ("arithmetic time / memory time (1: the ridge)", "算力时间 / 访存时间（1 为脊点）"),
+    "axis.attained": ("reachable arithmetic attained [%]", "达到的可用算力 [%]"),
+    "column.phase": ("Phase", "阶段"),
+    "column.component": ("Component", "组成"),
+    "column.time": ("Time", "时间"),
+    "column.arithmetic": ("Arithmetic alone", "仅算力"),
+    "column.traffic": ("Memory traffic alone", "仅访存"),
+    "column.intensity": ("Over the ridge", "相对脊点"),
     "pools.ratios": (
         "Best small ratios of P to D instances (throughput lost to imbalance): {best}; balanced at {balanced} D per P.",
         "P:D 实例小整数比（失衡损失）：{best}；平衡点为每个 P 配 {balanced} 个 D。",
@@ -214,10 +235,16 @@ TEXT: dict[str, tuple[str, str]] = {
         "KV 经专线传输期间（斜线），RLD 向用户输出词元；交接时 MD 一步重算这些词元的 KV。",
     ),
     "hiding.title": ("What happens to a request whose TTFT is the {q} ({ttft})?", "TTFT 处于 {q}（{ttft}）的请求经历了什么？"),
-    "hiding.summary": (
-        "{pipeline}: {input:,} input tokens, {uncached:,} of them uncached; {hidden} of transfer hidden, handoff stall {stall}.",
-        "{pipeline}：输入 {input:,} 词元，其中 {uncached:,} 未命中；隐藏传输 {hidden}，交接停顿 {stall}。",
+    "hiding.relayed_title": (
+        "What happens to the median relayed request (TTFT {ttft})?",
+        "TTFT 居中的接力请求（{ttft}）经历了什么？",
     ),
+    "hiding.summary": (
+        "{pipeline}: {input:,} input tokens, {uncached:,} of them uncached; {hiding}.",
+        "{pipeline}：输入 {input:,} 词元，其中 {uncached:,} 未命中；{hiding}。",
+    ),
+    "hiding.hides": ("{hidden} of its transfer hidden, handoff stall {stall}", "隐藏传输 {hidden}，交接停顿 {stall}"),
+    "hiding.hides_nothing": ("nothing to hide", "无需隐藏"),
     "hiding.hidden": ("Hidden transfer", "被隐藏的传输"),
     "hiding.e2e": ("End to end", "端到端"),
     "hiding.table": ("Typical requests", "典型请求"),
@@ -275,12 +302,14 @@ TEXT: dict[str, tuple[str, str]] = {
     "whatif.good_at": ("Good requests at {change}", "{change} 时达标请求"),
     "whatif.tornado_title": ("How far does BCR move when an input moves by {spread}?", "输入变化 {spread} 时 BCR 变化多少？"),
     "whatif.tornado_summary": ("Widest: {driver}, BCR {low} and {high}.", "影响最大：{driver}，BCR {low} 与 {high}。"),
-    "whatif.seen": ("seen and dominated", "已评估但被支配"),
+    "whatif.seen": ("judged and dominated", "已评估但被支配"),
     "whatif.front": ("not beaten on both", "未被同时超越"),
     "whatif.front_title": ("What would a lower TTFT cost?", "更低的 TTFT 需要多少费用？"),
     "whatif.front_summary": (
-        "{seen} feasible plans that the search judged; this plan at {cost} USD/h and {ttft} s.",
-        "搜索中评估过的 {seen} 个可行方案；本方案 {cost} 美元/小时，{ttft} 秒。",
+        "{seen} feasible plans of the whole model: those that the search judged, and this one with one and two more instances of each "
+        "pool; this plan at {cost} USD/h and {ttft} s. Plans over {dear} times its cost are left out.",
+        "整体模型评估的 {seen} 个可行方案：搜索中评估过的，以及各资源池增加一、二个实例的本方案；本方案 {cost} 美元/小时，{ttft} 秒。"
+        "费用超过其 {dear} 倍的方案不列出。",
     ),
     "hiding.stall": ("Handoff stall", "交接停顿"),
 }

@@ -36,7 +36,7 @@ def show_plan(console: Console, result: PlanResult, scenario: Scenario) -> None:
         _say(console, f"misses {violation.constraint}: {value} against {limit}", "red")
     if evaluation.pools:
         console.print(_pools(evaluation, money))
-    for line in _lines(evaluation, money):
+    for line in (*_lines(evaluation, money), *_terms(evaluation, money)):
         _say(console, line)
     if not idle:
         console.print(_latency(evaluation))
@@ -179,6 +179,17 @@ def _lines(evaluation: Evaluation, money: str) -> Iterator[str]:
             f"line {link.name}: {link.circuits} x {_gbps(link.circuit_bytes_per_s)} Gbps, load {percent(result.utilisation)} "
             f"(mean {_gbps(result.bytes_per_s_mean)} Gbps, needed {_gbps(result.bytes_per_s_needed)}), "
             f"{significant(result.cost_usd_per_h)} {money}/h"
+        )
+
+
+def _terms(evaluation: Evaluation, money: str) -> Iterator[str]:
+    for bought in evaluation.purchases:
+        mix = bought.mix
+        gpus = {"reserved": mix.reserved, "on demand": mix.on_demand, "spot": mix.spot}
+        parts = [f"{significant(count)} {term}" for term, count in gpus.items() if count]
+        yield (
+            f"{bought.chip} at {bought.site}, paid by term: {', '.join(parts)} (mean over the day; {min(bought.used):g} to "
+            f"{max(bought.used):g} in use), {significant(mix.per_hour, 4)} {money}/h"
         )
 
 

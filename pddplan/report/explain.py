@@ -207,10 +207,12 @@ def _cost(case: _Case) -> Answer:
     terms, parts = [], []
     for r in case.evaluation.pools:
         c = r.pool.configuration
-        price = case.context.prices_usd_h[c.site, c.chip]
-        parts.append(f"{r.pool.gpus} x {price:g}")
+        price = r.cost_usd_per_h / r.pool.gpus if r.pool.gpus else 0.0
+        mean = ", mean of the day by term" if (c.site, c.chip) in case.context.terms else ""
+        unit = f"{case.money}/h{mean}"
+        parts.append(f"{r.pool.gpus} x {price:.6g}")
         terms.append(
-            Term(f"{c.role} at {c.site}", f"{r.pool.gpus} {c.chip} x {price:g} {case.money}/h", f"sites.{c.site}: price of {c.chip}")
+            Term(f"{c.role} at {c.site}", f"{r.pool.gpus} {c.chip} x {price:.6g} {unit}", f"sites.{c.site}: price of {c.chip}")
         )
     for x in case.evaluation.links:
         parts.append(f"{x.cost_usd_per_h:.4g}")

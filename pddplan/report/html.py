@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 
 from pddplan.report.catalogue import translator
 from pddplan.report.document import Cell, Column, Document, Drawing, Figure, Link, Paragraph, Table
 from pddplan.report.numbers import NOT_KNOWN, significant
+
+LONG_WORD = 16
 
 
 def render(document: Document) -> str:
@@ -80,11 +84,19 @@ def _raw(cell: Cell) -> str:
     return "" if cell is None else str(cell)
 
 
+def _breakable(text: str) -> Markup:
+    """Escaped, with places to break in words that are too long for a cell: paths, names of models."""
+    words = re.split(r"(\s+)", text)
+    return Markup("").join(
+        Markup("<wbr>").join(re.split(r"(?<=[/_.-])(?=\w)", word)) if len(word) > LONG_WORD else escape(word) for word in words
+    )
+
+
 def _shown(cell: Cell, column: Column) -> str:
     if cell is None:
         return NOT_KNOWN
     if isinstance(cell, (bool, str)):
-        return str(cell)
+        return _breakable(str(cell))
     return f"{cell:,}" if isinstance(cell, int) else significant(cell, column.digits)
 
 

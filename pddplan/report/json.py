@@ -92,6 +92,19 @@ def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
             for pipeline in evaluation.pipelines
         ],
         "settings": asdict(settings),
+        "purchases": [
+            {
+                "site": bought.site,
+                "chip": bought.chip,
+                "reserved_gpus": bought.mix.reserved,
+                "on_demand_gpus": bought.mix.on_demand,
+                "spot_gpus": bought.mix.spot,
+                "cost_usd_per_h": bought.mix.per_hour,
+                "gpus_in_use": bought.used,
+                "time_share": bought.time_share,
+            }
+            for bought in evaluation.purchases
+        ],
         "stable": evaluation.stable,
         "violations": [asdict(violation) for violation in evaluation.violations],
         "classes": {

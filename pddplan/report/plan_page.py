@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from pddplan.economics.tokens import TokenPrices
 from pddplan.errors import InputError, Problem
-from pddplan.optimize.result import PlanResult
+from pddplan.optimize.result import PlanResult, SeenPlan
 from pddplan.pdd.context import PlanContext
-from pddplan.pdd.timeline import Timeline, timelines
+from pddplan.pdd.roofline_position import StagePosition, roofline_positions
+from pddplan.pdd.timeline import Timeline, relayed_timeline, timelines
 from pddplan.report.assumptions import Assumption, assumptions
 from pddplan.report.bathtub import bathtub_page
 from pddplan.report.catalogue import Lang, translator
@@ -22,6 +23,7 @@ from pddplan.report.sections import accuracy, alternatives, decision, glossary, 
 from pddplan.report.studies_page import bandwidth_headline, bandwidth_page
 from pddplan.studies.bandwidth import BandwidthStudy, bandwidth
 from pddplan.studies.bathtub import BathtubStudy, bathtub
+from pddplan.studies.neighbours import neighbours
 from pddplan.studies.sensitivity import KeptSwing, kept_swings
 
 
@@ -38,6 +40,8 @@ class ReportSource:
     bathtub: BathtubStudy | None
     bathtub_missing: str = ""
     swings: Sequence[KeptSwing] = ()
+    neighbours: Sequence[SeenPlan] = ()
+    positions: Sequence[StagePosition] = ()
 
 
 def report_source(context: PlanContext, result: PlanResult, command: str, prices: tuple[TokenPrices, str] | None = None) -> ReportSource:
@@ -55,8 +59,11 @@ def report_source(context: PlanContext, result: PlanResult, command: str, prices
         missing = str(error)
     line = bandwidth(context, evaluation.decision) if evaluation.links and context.rate_per_s > 0.0 else None
     swings = kept_swings(context, evaluation.decision, result.served_share)
-    shown = timelines(context, evaluation)
-    return ReportSource(context, result, command, shown, assumptions(context, evaluation), line, tub, missing, swings)
+    relayed = relayed_timeline(context, evaluation)
+    shown = (*timelines(context, evaluation), *((relayed,) if relayed else ()))
+    near = neighbours(context, evaluation.decision, result.served_share)
+    positions = roofline_positions(context, evaluation)
+    return ReportSource(context, result, command, shown, assumptions(context, evaluation), line, tub, missing, swings, near, positions)
 
 
 def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
@@ -81,8 +88,8 @@ def plan_page(source: ReportSource, lang: Lang = "en") -> Document:
         _bandwidth(source, t("section.bandwidth"), t("bandwidth.none")),
         hiding.section(result, source.timelines, t),
         _bathtub(source, t("section.bathtub")),
-        pools.section(result, t),
-        whatif.section(result, source.swings, t),
+        pools.section(result, source.positions, t),
+        whatif.section(result, source.swings, source.neighbours, t),
         alternatives.section(result, t),
         sources.assumptions_section(source.assumptions, t),
         accuracy.section((r.pool.configuration.engine for r in evaluation.pools if r.pool.configuration.profile is None), t),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from pddplan.data_files import data_root
 from pddplan.errors import InputError, Problem
 from pddplan.hardware.types import Chip
 from pddplan.roofline.overlay import Overlay
+from pddplan.scenario.document import parse_document, read_bytes
+from pddplan.units import shown
 
 ENGINES = ("vllm", "sglang", "trtllm", "generic")
 SYNONYMS = {"tensorrtllm": "trtllm", "tensorrt": "trtllm", "trt": "trtllm"}
@@ -34,26 +35,55 @@ def overlay_path(engine: str) -> Path:
     return data_root() / "hardware_profiles" / "engines" / f"{SYNONYMS.get(plain, plain)}.yaml"
 
 
-@lru_cache(maxsize=32)
 def read_overlay(engine: str) -> Mapping[str, Any]:
-    """Content of an overlay file. Raises InputError: unknown engine, unreadable file, unknown constant."""
+    """Content of an overlay file, read anew when the file changes.
+
+    Raises InputError: unknown engine, unreadable file, and every constant and band that is no number or has no meaning.
+    """
     path = overlay_path(engine)
     if not path.is_file():
         raise InputError(Problem("engine", repr(engine), "one of " + ", ".join(ENGINES) + ", or the path of a calibration overlay", "vllm"))
-    content = yaml.safe_load(path.read_text())
-    if not isinstance(content, Mapping) or "constants" not in content:
-        raise InputError(Problem(str(path), "no 'constants'", "an overlay written by pddplan calibrate"))
-    known = set(Overlay.names())
-    problems = [
-        Problem(f"{path} constants.{group}.{name}", f"{value!r}", "a positive number under a known name: " + ", ".join(sorted(known)))
-        for group, values in content["constants"].items()
-        for name, value in values.items()
-        if name not in known or not isinstance(value, int | float) or value < 0
-    ]
+    status = path.stat()
+    return _read(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, changed_ns: int, size: int) -> Mapping[str, Any]:
+    document = parse_document(read_bytes(path, str(path)), str(path))
+    content: Mapping[str, Any] = document.value
+    problems = list(document.problems)
+
+    def mapping(*keys: str, value: Any) -> Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            return value
+        problems.append(Problem(document.place(keys), shown(value), "keys with values", "all: {step_s: 0.0003}"))
+        return {}
+
+    if "constants" not in content:
+        raise InputError([*problems, Problem(str(path), "no 'constants'", "an overlay written by pddplan calibrate")])
+    if content.get("engine", ENGINES[0]) not in ENGINES:
+        problems.append(Problem(document.place(("engine",)), shown(content["engine"]), "one of " + ", ".join(ENGINES), "vllm"))
+    known = Overlay.names()
+    for group, values in mapping("constants", value=content["constants"]).items():
+        for name, value in mapping("constants", group, value=values).items():
+            if name not in known or not _constant(value, name):
+                accepted = "a number of at least 0 under a known name: " + ", ".join(sorted(known))
+                problems.append(Problem(document.place(("constants", group, name)), shown(value), accepted))
+    for chips, loads in mapping("bands", value=content.get("bands", {})).items():
+        for load, metrics in mapping("bands", chips, value=loads).items():
+            for metric, band in mapping("bands", chips, load, value=metrics).items():
+                if not (isinstance(band, list) and len(band) == 2 and all(_constant(x, metric) for x in band) and 0 < band[0] <= band[1]):
+                    place = document.place(("bands", chips, load, metric))
+                    problems.append(Problem(place, shown(band), "two factors over 0, low and high", "[0.9, 1.2]"))
     if problems:
         raise InputError(problems)
-    result: Mapping[str, Any] = content
-    return result
+    return content
+
+
+def _constant(value: Any, name: str) -> bool:
+    """Whether a value can stand for a constant: a number of at least 0; infinite only where that has a meaning."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return number and (isfinite(value) or name == "popularity")
 
 
 def base_engine(engine: str) -> str:

@@ -97,7 +97,10 @@ class EngineOptions(Section):
 
 
 class TermPrices(Section):
-    """Prices of one chip per hour by term; the plan covers base demand with reserved, peaks with the cheaper of the rest."""
+    """Prices of one chip per hour by term, in place of ``price``: the plan's cost is that of the cheapest mix over the day.
+
+    Reserved GPUs (at most ``reserved_max``) are paid all day, the others by use; spot is at most ``spot_share_max`` of those in use.
+    """
 
     reserved: PricePerHour | None = None
     on_demand: PricePerHour | None = None

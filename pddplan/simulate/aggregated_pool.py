@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import simpy
 
-from pddplan.simulate.decode_pool import RUN_CONTEXT_GROWTH, RUN_STEPS_LEAST, spread
+from pddplan.simulate.decode_pool import RUN_CONTEXT_GROWTH, RUN_STEPS_LEAST
+from pddplan.simulate.dispatch import Dispatcher
 from pddplan.simulate.prefill_pool import Prefill, finish_pass, next_pass
 from pddplan.simulate.stage_tables import DecodeTimes, PrefillTimes
 
@@ -46,10 +47,11 @@ class AggregatedInstance:
 
     @property
     def load(self) -> int:
-        return self.occupied + len(self.queue)
+        return self.occupied + len(self.queue) + (not self.idle)
 
     def poke(self) -> None:
         if not self.wake.triggered:
+            self.idle = False
             self.wake.succeed()
 
     def _admit(self) -> None:
@@ -75,7 +77,6 @@ class AggregatedInstance:
             else:
                 self.idle = True
                 yield self.wake
-                self.idle = False
 
     def _step_s(self) -> float:
         n = len(self.running)
@@ -142,10 +143,9 @@ class AggregatedPool:
     def __init__(
         self, env: simpy.Environment, prefill: PrefillTimes, decode: DecodeTimes, instances: int, dispatch: str, rng: np.random.Generator
     ) -> None:
-        self.env, self.prefill_times, self.times, self.dispatch, self.rng = env, prefill, decode, dispatch, rng
+        self.env, self.prefill_times, self.times, self.dispatcher = env, prefill, decode, Dispatcher(dispatch, rng)
         shared: deque[Served] = deque()
         self.instances = [AggregatedInstance(env, prefill, decode, shared if dispatch == "central" else deque()) for _ in range(instances)]
-        self.turn = 0
 
     def enter(self, request: int, context_tokens: float, output_tokens: float, memory_bytes: float, session: int = -1) -> Served:
         """Queue a request; one that can never fit waits for ever."""
@@ -153,18 +153,7 @@ class AggregatedPool:
         served = Served(request, context_tokens, output_tokens, memory_bytes, prefill, self.env.event())
         if self.times.places < 1 or memory_bytes > self.times.memory_bytes:
             return served
-        instance = self._pick(session)
+        instance = self.dispatcher.pick(self.instances, session)
         instance.queue.append(served)
         instance.poke()
         return served
-
-    def _pick(self, session: int) -> AggregatedInstance:
-        if self.dispatch == "cache_affinity":
-            key = session if session >= 0 else int(self.rng.integers(0, 1 << 30))
-            return self.instances[spread(key, len(self.instances))]
-        if self.dispatch == "round_robin":
-            self.turn += 1
-            return self.instances[self.turn % len(self.instances)]
-        fewest = min(i.load for i in self.instances)
-        level = [i for i in self.instances if i.load == fewest]
-        return level[int(self.rng.integers(0, len(level)))]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from pddplan.simulate.dispatch import Dispatcher
 from pddplan.simulate.stage_tables import DecodeTimes
 
 RUN_CONTEXT_GROWTH = 0.02  # a run of equal steps ends when its contexts have grown by this share
@@ -252,17 +253,16 @@ class DecodePool:
     """Instances of a decode pool and the way requests are spread over them."""
 
     def __init__(self, env: simpy.Environment, times: DecodeTimes, instances: int, dispatch: str, rng: np.random.Generator) -> None:
-        self.env, self.times, self.dispatch, self.rng = env, times, dispatch, rng
+        self.env, self.times, self.dispatcher = env, times, Dispatcher(dispatch, rng)
         shared: deque[Job] = deque()
         self.instances = [DecodeInstance(env, times, shared if dispatch == "central" else deque()) for _ in range(instances)]
-        self.turn = 0
 
     def enter(self, context_tokens: float, memory_bytes: float, session: int = -1, at: DecodeInstance | None = None) -> Job:
         """Queue a request for a place (on instance ``at`` when given); one that can never fit waits for ever."""
         job = Job(context_tokens, memory_bytes, self.env.event(), self.env.event())
         if self.times.places < 1 or memory_bytes > self.times.memory_bytes or not self.instances:
             return job
-        instance = at or self._pick(job, session)
+        instance = at or self.dispatcher.pick(self.instances, session)
         instance.queue.append(job)
         instance.admit()
         return job
@@ -281,19 +281,3 @@ class DecodePool:
     def occupied_share(self) -> float:
         """Places in use now, as a share of all."""
         return sum(i.occupied for i in self.instances) / max(len(self.instances) * self.times.places, 1)
-
-    def _pick(self, job: Job, session: int) -> DecodeInstance:
-        if self.dispatch == "cache_affinity":
-            key = session if session >= 0 else int(self.rng.integers(0, 1 << 30))
-            return self.instances[spread(key, len(self.instances))]
-        if self.dispatch == "round_robin":
-            self.turn += 1
-            return self.instances[self.turn % len(self.instances)]
-        fewest = min(i.load for i in self.instances)
-        level = [i for i in self.instances if i.load == fewest]
-        return level[int(self.rng.integers(0, len(level)))] if len(level) > 1 else level[0]
-
-
-def spread(key: int, buckets: int) -> int:
-    """A bucket for a session, always the same, even over the buckets (Fibonacci hashing)."""
-    return ((key * 11400714819323198485) & ((1 << 64) - 1)) * buckets >> 64

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import simpy
 
-from pddplan.simulate.decode_pool import DecodeInstance, spread
+from pddplan.simulate.decode_pool import DecodeInstance
+from pddplan.simulate.dispatch import Dispatcher
 from pddplan.simulate.stage_tables import PrefillTimes
 
 
@@ -81,7 +82,7 @@ class PrefillInstance:
 
     @property
     def load(self) -> int:
-        return len(self.queue) + (len(self.own) if self.own is not self.queue else 0)
+        return len(self.queue) + len(self.own) + (not self.idle)
 
     def poke(self) -> None:
         if self.idle:
@@ -118,28 +119,14 @@ class PrefillPool:
     """Instances of a P pool and the way requests are spread over them."""
 
     def __init__(self, env: simpy.Environment, times: PrefillTimes, instances: int, dispatch: str, rng: np.random.Generator) -> None:
-        self.env, self.times, self.dispatch, self.rng = env, times, dispatch, rng
+        self.env, self.times, self.dispatcher = env, times, Dispatcher(dispatch, rng)
         shared: deque[Prefill] = deque()
         self.instances = [PrefillInstance(env, times, shared if dispatch == "central" else deque()) for _ in range(instances)]
-        self.turn = 0
 
     def enter(self, request: int, session: int = -1) -> Prefill:
         """Queue request number ``request`` of the stream."""
         prefill = Prefill(request, float(self.times.uncached[request]), self.env.event(), self.env.event())
-        instance = self._pick(session)
+        instance = self.dispatcher.pick(self.instances, session)
         instance.queue.append(prefill)
         instance.poke()
         return prefill
-
-    def _pick(self, session: int) -> PrefillInstance:
-        if self.dispatch == "cache_affinity":
-            key = session if session >= 0 else int(self.rng.integers(0, 1 << 30))
-            return self.instances[spread(key, len(self.instances))]
-        if self.dispatch == "round_robin":
-            self.turn += 1
-            return self.instances[self.turn % len(self.instances)]
-        if self.dispatch == "central":
-            return next((i for i in self.instances if i.idle), self.instances[0])
-        fewest = min(i.load for i in self.instances)
-        level = [i for i in self.instances if i.load == fewest]
-        return level[int(self.rng.integers(0, len(level)))]

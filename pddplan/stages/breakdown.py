@@ -14,12 +14,17 @@ NAMES = {"attention": "attention", "gemm": "dense GEMM", "experts": "experts"}
 
 @dataclass(frozen=True)
 class Component:
-    """``share`` of the whole; ``binding``: compute, memory bandwidth, links, launch or CPU."""
+    """``share`` of the whole; ``binding``: compute, memory bandwidth, links, launch or CPU.
+
+    compute_s, memory_s: what the arithmetic alone and the memory traffic alone would take (None where there is no such question).
+    """
 
     name: str
     seconds: float
     share: float
     binding: str
+    compute_s: float | None = None
+    memory_s: float | None = None
 
 
 def _binding(time: StepTime | PrefillTime, key: str, seconds: float) -> str:
@@ -30,10 +35,15 @@ def _binding(time: StepTime | PrefillTime, key: str, seconds: float) -> str:
 
 
 def _components(time: StepTime | PrefillTime, rest: dict[str, tuple[float, str]]) -> list[Component]:
-    parts = {NAMES[k]: (float(getattr(time, f"{k}_s")), k) for k in NAMES}
-    found = [(name, s, _binding(time, key, s)) for name, (s, key) in parts.items()] + [(n, s, b) for n, (s, b) in rest.items()]
-    total = sum(s for _, s, _ in found)
-    return [Component(name, seconds, seconds / total, binding) for name, seconds, binding in found if seconds > 0]
+    seconds = {key: float(getattr(time, f"{key}_s")) for key in NAMES}
+    total = sum(seconds.values()) + sum(s for s, _ in rest.values())
+    found = [
+        Component(name, s, s / total, _binding(time, key, s), float(time.compute_s[key]), float(time.memory_s[key]))
+        for key, name in NAMES.items()
+        for s in (seconds[key],)
+    ]
+    found += [Component(name, s, s / total, binding) for name, (s, binding) in rest.items()]
+    return [component for component in found if component.seconds > 0]
 
 
 def decode_components(instance: RooflineInstance, batch: ArrayLike, context_tokens: ArrayLike) -> list[Component]:

@@ -35,8 +35,9 @@ class Response:
 
 
 def with_traffic(context: PlanContext, *, uncached_scale: float = 1.0, output_scale: float = 1.0) -> PlanContext:
-    """The same scenario with every request's uncached and MD-missing tokens, and its output, scaled (kept within "
-    "its length, output at least 1)."""
+    """The same scenario with every request's uncached and MD-missing tokens, and its output, scaled (kept within
+    its length, output at least 1).
+    """
 
     def scaled(deployment: Deployment) -> Deployment:
         mix = deployment.mix
@@ -57,7 +58,7 @@ def with_hit_rate(context: PlanContext, hit_rate: float) -> PlanContext:
 def responses(context: PlanContext, decision: Decision, grids: Mapping[Driver, Sequence[float]] | None = None) -> dict[Driver, Response]:
     """Evaluate ``decision`` over each driver's grid, the others held at the scenario's values.
 
-    Grids default to 40-130 % of the rate, 11 hit rates between half the misses of now and none, and 25-200 % of the output length.
+    Grids default to 25-150 % of the rate, hit rates from a quarter of today's misses to twice them, and 25-200 % of the output length.
     """
     deployment = next(iter(context.deployments.values()))
     base = {

@@ -12,6 +12,7 @@ from pddplan.optimize.search import Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext, traffic_of
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision, Evaluation
+from pddplan.pdd.terms import paid
 from pddplan.scenario.schema import Scenario
 from pddplan.studies.response import with_traffic
 from pddplan.studies.sensitivity import with_demand
@@ -168,5 +169,5 @@ def _in_stock(context: PlanContext, decision: Decision) -> bool:
 
 
 def _cost(context: PlanContext, decision: Decision) -> float:
-    rent = sum(pool.gpus * context.prices_usd_h[pool.configuration.site, pool.configuration.chip] for pool in decision.pools)
+    rent = sum(paid(context, decision.pools)[0])
     return rent + sum(context.lines[x.name].prices_usd_h[x.circuit_bytes_per_s] * x.circuits for x in decision.links)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pddplan.economics.gpu_price import TERMS
 from pddplan.errors import InputError
 from pddplan.optimize.infeasible import explain_infeasible
 from pddplan.optimize.objective import UNITS, objective_value
@@ -14,7 +15,7 @@ from pddplan.optimize.search import Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext, traffic_of
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision, Evaluation
-from pddplan.scenario.schema import Goal, Scenario
+from pddplan.scenario.schema import Goal, Scenario, TermPrices
 from pddplan.studies.response import with_traffic
 
 Change = Callable[[PlanContext, float], PlanContext]
@@ -112,7 +113,13 @@ def drivers(context: PlanContext) -> Mapping[str, Change]:
 def with_prices(context: PlanContext, factor: float, chip: str | None = None) -> PlanContext:
     """Prices of a chip (None: of all) multiplied."""
     prices = {key: price * (factor if chip in (None, key[1]) else 1.0) for key, price in context.prices_usd_h.items()}
-    return replace(context, prices_usd_h=prices)
+    terms = {key: _times(by_term, factor) if chip in (None, key[1]) else by_term for key, by_term in context.terms.items()}
+    return replace(context, prices_usd_h=prices, terms=terms)
+
+
+def _times(prices: TermPrices, factor: float) -> TermPrices:
+    offered = {term: price * factor for term in TERMS if (price := getattr(prices, term)) is not None}
+    return prices.model_copy(update=offered)
 
 
 def with_line_prices(context: PlanContext, factor: float) -> PlanContext:

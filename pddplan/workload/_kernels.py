@@ -29,7 +29,7 @@ def _live_before(tree: IntArray, live: NDArray[np.uint8], stamp: int) -> int:
     i = stamp >> _SHIFT
     total = 0
     for s in range(i << _SHIFT, stamp):
-        total += live[s]
+        total += int(live[s])  # bytes of numpy would overflow where nothing is compiled
     while i > 0:
         total += tree[i]
         i -= i & -i

@@ -18,7 +18,8 @@ Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 @pytest.fixture
 def pddplan(tmp_path: Path) -> Run:
     def run(*args: str, env: dict[str, str] | None = None, **options: object) -> subprocess.CompletedProcess[bytes]:
-        own = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "OMP_NUM_THREADS", "SYSTEMROOT")}
+        kept = ("PATH", "HOME", "OMP_NUM_THREADS", "SYSTEMROOT", "COVERAGE_PROCESS_CONFIG")
+        own = {name: value for name, value in os.environ.items() if name in kept}
         command = [sys.executable, "-m", "pddplan", *args]
         settings = {"cwd": tmp_path, "capture_output": True, "timeout": 120, **options}
         return subprocess.run(command, env={**own, **(env or {})}, **settings)  # type: ignore[call-overload]

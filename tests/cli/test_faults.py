@@ -17,7 +17,8 @@ Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="POSIX limits")
 EVALUATED = "pdd-88-vs-43-32"
 QUICK = ("evaluate", EVALUATED)
-NO_CACHES = {"PYTHONDONTWRITEBYTECODE": "1", "NUMBA_DISABLE_JIT": "1"}  # a limit on file sizes would leave broken caches behind
+# a limit on file sizes would leave broken caches and measurements behind
+NO_CACHES = {"PYTHONDONTWRITEBYTECODE": "1", "NUMBA_DISABLE_JIT": "1", "COVERAGE_PROCESS_CONFIG": ""}
 HOSTILE_NAME = "=HYPERLINK(\"http://x\")</script><script>alert(1)</script>&'\"<img src=x onerror=alert(1)>"
 
 

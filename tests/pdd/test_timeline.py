@@ -5,7 +5,7 @@ from pdd_plans import aggregated, context, one_room, two_rooms
 from test_evaluate import spread_mix
 
 from pddplan.pdd.evaluate import evaluate
-from pddplan.pdd.timeline import timelines
+from pddplan.pdd.timeline import relayed_timeline, timelines
 
 
 @pytest.mark.parametrize("decision", [two_rooms(threshold_s=0.5), two_rooms(threshold_s=None), one_room(), aggregated()])
@@ -49,3 +49,20 @@ def test_a_plan_judged_at_a_share_of_its_demand_is_shown_at_that_share():
     found = evaluate(made, one_room(), rate_scale=0.1)
     assert found.stable
     assert timelines(made, found)[0].ttft_s == pytest.approx(found.metrics.ttft_p50_s, rel=0.02)
+
+
+def test_the_median_relayed_request_is_shown_by_itself():
+    made = context(spread_mix())
+    found = evaluate(made, two_rooms(threshold_s=0.5))
+    relayed = relayed_timeline(made, found)
+    assert relayed is not None
+    law = next(p.ttft for p in found.pipelines if p.name == "P-RLD-MD")
+    assert (relayed.pipeline, relayed.among_pipeline) == ("P-RLD-MD", True)
+    assert relayed.ttft_s == pytest.approx(law.quantile(0.5), rel=0.02)
+    assert relayed.hidden_s > 0.0
+
+
+@pytest.mark.parametrize("decision", [two_rooms(threshold_s=None), one_room(), aggregated()])
+def test_without_relay_there_is_no_relayed_request_to_show(decision):
+    made = context(spread_mix())
+    assert relayed_timeline(made, evaluate(made, decision)) is None

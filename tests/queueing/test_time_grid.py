@@ -29,6 +29,17 @@ def test_sum_of_constants_is_their_sum_within_the_grid(parts: list[float]) -> No
     np.testing.assert_allclose(GRID.quantile(law, [0.01, 0.5, 0.99]), sum(parts), rtol=0.012)
 
 
+@pytest.mark.parametrize("grid", [GRID, TimeGrid(0.3, 4, 6), TimeGrid(1e-3, 1, 512)])
+def test_atoms_fall_where_a_search_among_the_middles_of_cells_finds_them(grid: TimeGrid) -> None:
+    edges = [*grid.seconds[1:], *grid.middles]
+    times = np.array(sorted({*edges, *np.nextafter(edges, 0.0), *np.nextafter(edges, grid.seconds[-1])}))
+    right = np.clip(np.searchsorted(grid.middles, times), 1, grid.middles.size - 1)
+    span = grid.middles[right] - grid.middles[right - 1]
+    share = np.clip((times - grid.middles[right - 1]) / span, 0.0, 1.0)
+    mass = np.bincount(right, share, grid.middles.size) + np.bincount(right - 1, 1.0 - share, grid.middles.size)
+    np.testing.assert_allclose(grid.law(times)[1:], np.cumsum(mass) / times.size, rtol=1e-12)
+
+
 def test_a_law_over_five_decades_keeps_every_percentile() -> None:
     """5 ms nine times in ten and 200 s otherwise, plus a log-normal of median 50 ms and sigma 2.
 

@@ -46,7 +46,9 @@ def _by_engine(fits: Mapping[str, Mapping[str, Any]], t: Translate) -> Table:
     rows = tuple(
         (engine, metric.upper(), *_errors(found))
         for engine, fit in fits.items()
-        for metric, found in fit.get("held_out_by_curve_percent", {}).items()
+        for split, errors in fit.items()
+        if split.startswith("held_out_by_")
+        for metric, found in errors.items()
     )
     return Table("accuracy-engines", t("accuracy.by_engine"), _columns(t, t("column.engine"), t("column.metric")), rows)
 

@@ -1,4 +1,4 @@
-"""Latency hiding: the life of a typical request at P50, P90 and P99, lane by lane."""
+"""Latency hiding: the life of a typical request at P50, P90 and P99 and of a relayed one, lane by lane."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def section(result: PlanResult, timelines: Sequence[Timeline], t: Translate) -> 
 
 
 def _figure(timeline: Timeline, t: Translate) -> Figure:
-    label = f"P{100 * timeline.percentile:g}"
+    label = _label(timeline)
     spans = timeline.spans
     lanes = [lane for lane in reversed(LANES) if any(span.lane == lane for span in spans)]
     traces = [
@@ -55,17 +55,18 @@ def _figure(timeline: Timeline, t: Translate) -> Figure:
         Column(t("column.hidden"), align="left"),
     )
     rows = tuple((s.lane, s.activity, s.start_s, s.end_s, s.tokens or None, t("word.yes") if s.hidden else t("word.no")) for s in spans)
-    title = t("hiding.title", q=label, ttft=duration(timeline.ttft_s))
+    ttft = duration(timeline.ttft_s)
+    title = t("hiding.relayed_title", ttft=ttft) if timeline.among_pipeline else t("hiding.title", q=label, ttft=ttft)
+    hides = "hiding.hides" if timeline.hidden_s > 0.0 else "hiding.hides_nothing"
     return Figure(
-        id=f"fig-timeline-{label}",
+        id=f"fig-timeline-{label.replace(' ', '-')}",
         title=title,
         summary=t(
             "hiding.summary",
             pipeline=timeline.pipeline,
             input=round(timeline.input_tokens),
             uncached=round(timeline.uncached_tokens),
-            hidden=duration(timeline.hidden_s),
-            stall=duration(timeline.stall_s),
+            hiding=t(hides, hidden=duration(timeline.hidden_s), stall=duration(timeline.stall_s)),
         ),
         traces=tuple(traces),
         layout=layout(
@@ -76,9 +77,14 @@ def _figure(timeline: Timeline, t: Translate) -> Figure:
             yaxis={"categoryorder": "array", "categoryarray": lanes},
             xaxis={"range": [0, 1.02 * max(span.end_s for span in spans)]},
         ),
-        data=Table(f"timeline-{label}", title, columns, rows),
+        data=Table(f"timeline-{label.replace(' ', '-')}", title, columns, rows),
         height_px=80 + 44 * max(len(lanes), 2),
     )
+
+
+def _label(timeline: Timeline) -> str:
+    """Percentile, of all requests or of those of its pipeline."""
+    return f"P{100 * timeline.percentile:g}" + (f" {timeline.pipeline}" if timeline.among_pipeline else "")
 
 
 def _table(timelines: Sequence[Timeline], t: Translate) -> Table:
@@ -90,5 +96,5 @@ def _table(timelines: Sequence[Timeline], t: Translate) -> Table:
         Column(t("hiding.stall"), "ms"),
         Column(t("hiding.e2e"), "s"),
     )
-    rows = tuple((f"P{100 * x.percentile:g}", x.pipeline, x.ttft_s, x.hidden_s, 1e3 * x.stall_s, x.e2e_s) for x in timelines)
+    rows = tuple((_label(x), x.pipeline, x.ttft_s, x.hidden_s, 1e3 * x.stall_s, x.e2e_s) for x in timelines)
     return Table("timelines", t("hiding.table"), columns, rows)

@@ -1,4 +1,4 @@
-"""What if: the tornado of the plan kept as it is, and the plans that the search saw, cost against TTFT."""
+"""What if: the tornado of the plan kept as it is, and the plans that the whole model judged, cost against TTFT."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from pddplan.studies.sensitivity import KeptSwing
 Translate = Callable[..., str]
 
 
-def section(result: PlanResult, swings: Sequence[KeptSwing], t: Translate) -> Section:
+DEAR = 3
+"""Plans that cost over this many times the plan's would only squeeze the others together in the figure."""
+
+
+def section(result: PlanResult, swings: Sequence[KeptSwing], neighbours: Sequence[SeenPlan], t: Translate) -> Section:
     blocks: list[Block] = [Paragraph(t("whatif.kept"))]
     if swings:
         blocks.append(_tornado(result, swings, t))
-    feasible = [plan for plan in result.seen if plan.feasible and math.isfinite(plan.ttft_p99_s)]
+    most = DEAR * result.evaluation.metrics.cost_usd_per_h
+    judged = {plan.decision: plan for plan in (*result.seen, *neighbours)}.values()
+    feasible = [plan for plan in judged if plan.feasible and math.isfinite(plan.ttft_p99_s) and plan.cost_usd_per_h <= most]
     if len(feasible) > 1:
         blocks.append(_front(result, feasible, t))
     return Section("sensitivity", t("section.sensitivity"), tuple(blocks))
@@ -113,7 +119,13 @@ def _front(result: PlanResult, plans: Sequence[SeenPlan], t: Translate) -> Figur
     return Figure(
         id="fig-front",
         title=t("whatif.front_title"),
-        summary=t("whatif.front_summary", seen=len(plans), cost=significant(metrics.cost_usd_per_h), ttft=significant(metrics.ttft_p99_s)),
+        summary=t(
+            "whatif.front_summary",
+            seen=len(plans),
+            cost=significant(metrics.cost_usd_per_h),
+            ttft=significant(metrics.ttft_p99_s),
+            dear=DEAR,
+        ),
         traces=tuple(traces),
         layout=layout(t("column.cost") + " [USD/h]", "TTFT P99 [s]", xaxis={"rangemode": "normal"}),
         data=Table("front", t("whatif.front"), columns, rows),
