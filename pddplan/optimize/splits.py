@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from pddplan.optimize.columns import PART_MIN, Columns
 from pddplan.optimize.judge import PartOf
-from pddplan.optimize.program import Option, Program, Row, Solution
+from pddplan.optimize.program import FloatArray, Option, Program, Row, Solution
 
 Split = Mapping[str, float]
 """Path -> share of its market's traffic."""
@@ -55,16 +55,17 @@ class Splits:
 
     def parts(self, split: Split) -> list[PartOf]:
         """The ways of the decision: options with the share of every class that they serve; none where nothing is divided."""
-        found = []
+        found: list[PartOf] = []
         for path, market in self.markets.items():
             asked = {row.name for row in self.rows if row.rates.get(path, 0.0) > 0.0}
             names = [name for name, o in self.options.items() if asked & o.loads.keys() and self.columns.slots[name].candidate]
             classes = len(self.columns.context.deployments[market].mix.class_names)
+            served = {row for _, row in self.class_shares}
             rated = [name for name in names if any(name == option for option, _ in self.class_shares)]
             for name in rated:
                 rows = [f"{market} AGG {c}" for c in range(classes)]
-                idle = [1.0 / len(rated) if all((other, row) not in self.class_shares for other in rated) else 0.0 for row in rows]
-                found.append(((name,), tuple(split[path] * self.class_shares.get((name, row), i) for row, i in zip(rows, idle, strict=True))))
+                mine = [self.class_shares.get((name, row), 0.0 if row in served else 1.0 / len(rated)) for row in rows]
+                found.append(((name,), tuple(split[path] * share for share in mine)))
             if not rated and path in self.divided:
                 found.append((tuple(names), (split[path],) * classes))
         return found
@@ -90,17 +91,17 @@ class Splits:
         whole = np.append(np.ones(n), 0.0)[None, :]
         limits = [(PART_MIN, 1.0)] * n
         least = linprog(np.append(np.zeros(n), 1.0), rows, -np.array(beside), whole, [1.0], [*limits, (0.0, None)])
-        if least.status != 0 or (self.fixed_scale and least.fun > 1.0 + 1e-6):
+        if least.x is None or least.fun is None or (self.fixed_scale and least.fun > 1.0 + 1e-6):
             return
         alike = least.x[:n]
         yield self._split(alike)
         ceiling = 1.0 if self.fixed_scale else least.fun
         for i in range(n):
             most = linprog(-np.eye(n + 1)[i], rows, -np.array(beside), whole, [1.0], [*limits, (0.0, ceiling)])
-            if most.status == 0:
+            if most.x is not None:
                 yield self._split(0.5 * (alike + most.x[:n]))
 
-    def _split(self, shares: np.ndarray) -> Split:
+    def _split(self, shares: FloatArray) -> Split:
         return {**self.given, **dict(zip(self.divided, (float(share) for share in shares / shares.sum()), strict=True))}
 
     def _capacity(self, option: Option, row: Row, count: int) -> float:

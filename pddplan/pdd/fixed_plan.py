@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +14,8 @@ from pddplan.hardware.catalog import load_chip
 from pddplan.model.spec import Parallel
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
-from pddplan.pdd.plan import Configuration, Decision, Evaluation, LinkPlan, Pool
-from pddplan.scenario.schema import FixedPlan, PoolCount
+from pddplan.pdd.plan import Configuration, Decision, Evaluation, LinkPlan, Pool, Way
+from pddplan.scenario.schema import FixedPlan, PoolCount, WayCount
 
 FloatArray = NDArray[np.float64]
 
@@ -45,7 +46,14 @@ def fixed_decision(context: PlanContext, plan: FixedPlan | None = None, *, place
             raise InputError(Problem(f"{place}.pools", "no pools", "at least one pool: requests arrive", "[{site: A, role: AGG, ...}]"))
         return Decision(pools, links, context.settings(next(iter(context.deployments))))
     deployment = pools[0].configuration.deployment
-    return choose_settings(context, Decision(pools, links, context.settings(deployment)))
+    ways = tuple(_way(context, way, pools) for way in plan.ways)
+    return choose_settings(context, Decision(pools, links, context.settings(deployment), ways))
+
+
+def _way(context: PlanContext, way: WayCount, pools: tuple[Pool, ...]) -> Way:
+    names = context.deployments[pools[way.pools[0]].configuration.deployment].mix.class_names
+    shares = way.share if isinstance(way.share, Mapping) else dict.fromkeys(names, way.share)
+    return Way(way.pools, tuple(float(shares.get(name, 0.0)) for name in names))
 
 
 def configuration_of(context: PlanContext, count: PoolCount, place: str) -> Configuration:

@@ -61,7 +61,7 @@ def flows_of(context: PlanContext, decision: Decision, deployment: Deployment) -
     """
     parts = separated_parts(context, decision, deployment)
     for part in parts:
-        missing = next((role for role in ("P", "MD") if not part.of(decision, role)), None)  # type: ignore[arg-type]
+        missing = next((role for role in ("P", "MD") if not part.of(decision, role)), None)
         if missing is not None:
             accepted = "at least one P and one MD pool, or AGG pools"
             raise InputError(Problem(f"plan.pools of {deployment.name}", f"no {missing} pool", accepted, f"role: {missing}"))

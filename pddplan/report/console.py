@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pddplan.optimize.result import Binding, PlanResult, Rejection
 from pddplan.pdd.plan import Evaluation, Metrics, PoolResult
-from pddplan.report.json import relative
+from pddplan.report.json import relative, ways_of
 from pddplan.report.money import money_lines
 from pddplan.report.numbers import duration, missed, percent, significant
 from pddplan.scenario.schema import Scenario
@@ -36,7 +36,7 @@ def show_plan(console: Console, result: PlanResult, scenario: Scenario) -> None:
         _say(console, f"misses {violation.constraint}: {value} against {limit}", "red")
     if evaluation.pools:
         console.print(_pools(evaluation, money))
-    for line in (*_lines(evaluation, money), *_terms(evaluation, money)):
+    for line in (*_ways(evaluation), *_lines(evaluation, money), *_terms(evaluation, money)):
         _say(console, line)
     if not idle:
         console.print(_latency(evaluation))
@@ -170,6 +170,19 @@ def _pools(evaluation: Evaluation, money: str) -> Table:
             significant(result.cost_usd_per_h, 4),
         )
     return table
+
+
+def _ways(evaluation: Evaluation) -> Iterator[str]:
+    """How the traffic of a divided deployment goes over its pools."""
+    pools = [result.pool.configuration for result in evaluation.pools]
+    several = len({c.deployment for c in pools}) > 1
+    for way in ways_of(evaluation):
+        owner = f"{pools[way['pools'][0]].deployment}: " if several else ""
+        names = ", ".join(f"{pools[i].role} at {pools[i].site} on {pools[i].chip}" for i in way["pools"])
+        shares = set(way["share"].values())
+        by_class = ", ".join(f"{percent(x)} of {name}" for name, x in way["share"].items() if x > 0)
+        each = percent(shares.pop()) if len(shares) == 1 else by_class
+        yield f"Traffic {owner}{each} over {names}"
 
 
 def _lines(evaluation: Evaluation, money: str) -> Iterator[str]:

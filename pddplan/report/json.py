@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -80,6 +80,7 @@ def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "pools": [_pool(pool) for pool in evaluation.pools],
         "links": [_link(link) for link in evaluation.links],
+        "ways": list(ways_of(evaluation)),
         "metrics": asdict(evaluation.metrics),
         "pipelines": [
             {
@@ -115,6 +116,15 @@ def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
 
 
 _PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))
+
+
+def ways_of(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
+    """How a divided deployment's traffic goes: pools, counted from 0, with the share of every class that they serve."""
+    for way in evaluation.decision.ways:
+        prefix = f"{evaluation.decision.pools[way.pools[0]].configuration.deployment}."
+        own = [name.removeprefix(prefix) for name in evaluation.class_laws if name.startswith(prefix)]
+        names = own if len(own) == len(way.class_shares) else list(evaluation.class_laws)
+        yield {"pools": list(way.pools), "share": dict(zip(names, way.class_shares, strict=True))}
 
 
 def _pool(result: PoolResult) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from pddplan.errors import Problem
 from pddplan.scenario.document import KeyPath
@@ -95,6 +95,19 @@ def _counts(scenario: Scenario, plan: FixedPlan | Fleet | None, root: KeyPath, p
             )
         if pool.deployment is not None and pool.deployment not in scenario.each_deployment():
             yield _unknown(place((*path, "deployment")), "deployment", pool.deployment, list(scenario.each_deployment()))
+    for index, way in enumerate(plan.ways if isinstance(plan, FixedPlan) else ()):
+        path = (*root, "ways", index)
+        beyond = [pool for pool in way.pools if pool >= len(plan.pools)]
+        if beyond:
+            yield Problem(place((*path, "pools")), f"pool {beyond[0]}", f"the plan has {len(plan.pools)}, counted from 0")
+            continue
+        owners = {plan.pools[pool].deployment or next(iter(scenario.each_deployment())) for pool in way.pools}
+        if len(owners) > 1:
+            yield Problem(place((*path, "pools")), f"pools of {listed(sorted(owners))}", "pools of one deployment in each way")
+        known = {name for owner in owners if owner in scenario.each_deployment() for name in _classes(scenario, owner)}
+        for name in way.share if isinstance(way.share, Mapping) else ():
+            if name not in known:
+                yield _unknown(place((*path, "share", name)), "class", name, sorted(known))
     for name, circuits in plan.links.items():
         if name not in scenario.links:
             yield _unknown(place((*root, "links", name)), "link", name, list(scenario.links))
@@ -104,6 +117,10 @@ def _counts(scenario: Scenario, plan: FixedPlan | Fleet | None, root: KeyPath, p
                 f"{circuits} circuits",
                 f"link {name!r} has at most {scenario.links[name].max_circuits} (max_circuits)",
             )
+
+
+def _classes(scenario: Scenario, deployment: str) -> list[str]:
+    return list(scenario.each_deployment()[deployment].workload.all_classes())
 
 
 def _same(one: str, other: str) -> bool:

@@ -39,6 +39,7 @@ def scenario_of_plan(document: Document, base: Path) -> tuple[Document, Path]:
         value["plan"] = {
             "pools": [{key: pool[key] for key in _POOL_KEYS if pool.get(key) is not None} for pool in data["pools"]],
             "links": {link["name"]: link["circuits"] for link in data.get("links", [])},
+            "ways": data.get("ways") or [],
         }
         value = _with_settings(value, data.get("settings") or {})
     except (TypeError, KeyError, AttributeError) as error:

@@ -309,12 +309,21 @@ class PoolCount(Section):
     deployment: Name | None = None
 
 
+class WayCount(Section):
+    """A part of a deployment's traffic on pools of a fixed plan (counted from 0, as written), with its share of each class: one for all, or
+    by name."""
+
+    pools: Annotated[tuple[Count, ...], MinLen(1)]
+    share: Fraction | Mapping[Name, Fraction]
+
+
 class FixedPlan(Section):
     """Counts for ``evaluate``: pools (none where nothing arrives), and circuits per link. Settings that the plan fixes stand in
-    ``policy``."""
+    ``policy``. ways: how traffic is divided among the pools; in proportion to what they carry where nothing is said."""
 
     pools: tuple[PoolCount, ...]
     links: Mapping[Name, Count] = {}
+    ways: tuple[WayCount, ...] = ()
 
 
 class Fleet(Section):

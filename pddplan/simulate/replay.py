@@ -136,7 +136,7 @@ class _Service:
             )
         if not self.agg and not (self.p and self.md):
             raise InputError(Problem("simulate", f"the plan has no pools that serve {self.deployment.name}", "P and MD, or AGG pools"))
-        self.ways = {}
+        self.ways: dict[int, dict[int, _Way]] = {}
         for part in self.parts:
             for i in part.of(self.replay.decision, "P"):
                 self.ways.setdefault(i, {}).update(self._way(i, part))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.optimize import linprog
 
-from pddplan.optimize.program import GrowCut, PointCut, Program
+from pddplan.optimize.program import GrowCut, PointCut, Program, UpCut
 
 
 def choices(program: Program) -> Iterator[dict[str, int]]:
@@ -31,6 +31,9 @@ def _passes(cut, taken, options) -> bool:
         return any(o.pool in pools and o.replicas[pick] > cut.counts.get(o.name, 0) for o, pick in taken)
     if isinstance(cut, PointCut):
         return {option.name: int(option.replicas[pick]) for option, pick in taken if option.name in cut.counts} != dict(cut.counts)
+    if isinstance(cut, UpCut):
+        reached = {o.name for o, pick in taken if o.name in cut.counts and o.replicas[pick] >= cut.counts[o.name]}
+        return reached != set(cut.counts)
     names = {option.name for option, _ in taken}
     return not set(cut.options) <= names
 
@@ -40,12 +43,13 @@ def cost(program: Program, choice: dict[str, int]) -> float:
 
 
 def most_goodput(program: Program, choice: dict[str, int]) -> float | None:
-    """Greatest goodput that the chosen columns serve, over every choice of path of exclusive markets; None when infeasible."""
+    """Greatest goodput that the chosen columns serve, over every choice of paths of exclusive markets; None when infeasible."""
     best: float | None = None
-    exclusive = [m.name for m in program.markets if m.exclusive]
-    options = [[p.name for p in program.paths if p.market == m] for m in exclusive]
+    exclusive = [m for m in program.markets if m.exclusive]
+    options = [list(itertools.combinations([p.name for p in program.paths if p.market == m.name], m.parts)) for m in exclusive]
     for combination in itertools.product(*options):
-        allowed = [p for p in program.paths if p.market not in exclusive or p.name in combination]
+        chosen = {name for names in combination for name in names}
+        allowed = [p for p in program.paths if p.market not in {m.name for m in exclusive} or p.name in chosen]
         value = _linear(program, choice, allowed)
         if value is not None and (best is None or value > best):
             best = value
@@ -71,7 +75,9 @@ def _linear(program, choice, allowed) -> float | None:
         mine = [1.0 if p.market == m.name else 0.0 for p in allowed] + [0.0] * len(flows)
         A += [mine, [-x for x in mine]]
         b += [m.scale_max, -m.scale_min]
-    answer = linprog(objective, A_ub=np.array(A), b_ub=np.array(b), bounds=[(0, None)] * n, method="highs")
+    least = {m.name: m.part_min if m.parts > 1 else 0.0 for m in program.markets}
+    bounds = [(least[p.market], None) for p in allowed] + [(0, None)] * len(flows)
+    answer = linprog(objective, A_ub=np.array(A), b_ub=np.array(b), bounds=bounds, method="highs")
     return -float(answer.fun) if answer.status == 0 else None
 
 

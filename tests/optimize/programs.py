@@ -26,14 +26,16 @@ def options(draw, rows, pools, superadditive=False):
 
 @st.composite
 def programs(draw, scalable=False):
-    """Up to 4 options on up to 2 rows, up to 2 markets and paths, two stocks, perhaps a budget and a cap on configurations."""
+    """Up to 4 options on up to 2 rows, a market of up to 3 paths, perhaps divided, two stocks, perhaps a budget and a cap per pool."""
     rows_named = ["r0", "r1"][: draw(st.integers(1, 2))]
     exclusive = draw(st.booleans())
     low = draw(st.sampled_from([0.25, 0.5, 1.0])) if scalable else 1.0
     high = draw(st.sampled_from([1.0, 1.5, 3.0])) if scalable else 1.0
-    markets = (Market("m0", draw(st.sampled_from([1.0, 2.0, 5.0])), low, high, exclusive),)
+    number = draw(st.integers(1, 3 if exclusive else 2))
+    parts = draw(st.integers(1, number)) if exclusive else 1
+    markets = (Market("m0", draw(st.sampled_from([1.0, 2.0, 5.0])), low, high, exclusive, parts, draw(st.sampled_from([0.0, 0.1]))),)
     share = st.sampled_from([0.8, 1.0])
-    paths = tuple(Path(f"p{i}", "m0", draw(share) if scalable else 1.0) for i in range(draw(st.integers(1, 2))))
+    paths = tuple(Path(f"p{i}", "m0", draw(share) if scalable else 1.0) for i in range(number))
     rate = st.sampled_from([0.0, 1.0, 3.0, 7.0])
     rows = tuple(Row(name, {p.name: draw(rate) for p in paths}) for name in rows_named)
     found = draw(st.lists(options(rows_named, ["a", "b"]), min_size=1, max_size=4, unique_by=lambda o: o.name))

@@ -10,7 +10,7 @@ import pytest
 
 from pddplan.optimize import milp
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
-from pddplan.optimize.program import GrowCut, Market, Option, PairCut, PointCut, Program, Purchase, Resource, Row
+from pddplan.optimize.program import GrowCut, Market, Option, PairCut, PointCut, Program, Purchase, Resource, Row, UpCut
 from pddplan.optimize.program import Path as Way
 from pddplan.optimize.statement import cost_expression, state
 
@@ -39,6 +39,14 @@ FAMILIES = {
         paths=(Way("path", "all"), Way("other", "all", 0.9)),
         rows=(Row("demand", {"path": 5.0, "other": 3.0}),),
     ),
+    "parts": program(
+        option("a", loads={"here": 1.0}),
+        option("b", loads={"there": 1.0}),
+        option("c", pool="MD"),
+        markets=(Market("all", 5.0, 1.0, 1.0, exclusive=True, parts=2, part_min=0.02),),
+        paths=(Way("path", "all"), Way("other", "all"), Way("third", "all")),
+        rows=(Row("demand", {"path": 5.0, "other": 5.0}), Row("here", {"path": 5.0}), Row("there", {"other": 3.0, "third": 3.0})),
+    ),
     "needed": program(
         option("a", loads={"here": 1.0}),
         option("b", pool="Q", loads={"there": 1.0}),
@@ -64,7 +72,11 @@ FAMILIES = {
         purchases=(Purchase("gpus", ("night", "day"), (0.5, 0.5), 1.0, 5.0, 2.5, 1.5, 0.5),),
     ),
     "budget": program(option("a"), budget_usd_per_h=2.0),
-    "cuts": program(option("a"), option("b", pool="MD"), cuts=(GrowCut({"a": 2}), PointCut({"a": 3, "b": 1}), PairCut(("a", "b")))),
+    "cuts": program(
+        option("a"),
+        option("b", pool="MD"),
+        cuts=(GrowCut({"a": 2}), PointCut({"a": 3, "b": 1}), PairCut(("a", "b")), UpCut({"a": 2, "b": 2})),
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import brute_force
@@ -11,7 +12,7 @@ from programs import programs
 
 from pddplan.optimize.dominance import drop_dominated
 from pddplan.optimize.milp import solve_cost, solve_goodput, solve_ratio
-from pddplan.optimize.program import GrowCut, PairCut, PointCut
+from pddplan.optimize.program import GrowCut, PairCut, PointCut, UpCut
 
 many = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -66,7 +67,7 @@ def test_cuts_exclude_what_they_say_and_nothing_else(program):
     assume(all(rate > 0 for row in program.rows for rate in row.rates.values()))
     solution = solve_cost(program)
     assume(solution is not None and solution.counts)
-    for cut in (GrowCut(solution.counts), PointCut(solution.counts), PairCut(tuple(solution.counts))):
+    for cut in (GrowCut(solution.counts), PointCut(solution.counts), UpCut(solution.counts), PairCut(tuple(solution.counts))):
         with_cut = replace(program, cuts=(cut,))
         again = solve_cost(with_cut)
         assert same(value(again), brute_force.least_cost(with_cut))
@@ -88,6 +89,19 @@ def test_relaxing_anything_never_costs_more(program):
     ]
     for other in looser:
         assert solve_cost(other).objective <= solution.objective * (1 + 1e-9)
+
+
+@many
+@given(programs())
+def test_a_division_that_may_leave_parts_empty_never_costs_more_than_fewer_parts(program):
+    """Of a market whose parts have no least size, more of them are a relaxation: the further ones may carry nothing."""
+    (market,) = program.markets
+    assume(market.exclusive and len(program.paths) > 1)
+    costs = []
+    for parts in range(1, len(program.paths) + 1):
+        solution = solve_cost(replace(program, markets=(replace(market, parts=parts, part_min=0.0),)))
+        costs.append(float("inf") if solution is None else solution.objective)
+    assert all(more <= fewer * (1 + 1e-9) for fewer, more in itertools.pairwise(costs))
 
 
 @many

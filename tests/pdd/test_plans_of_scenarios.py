@@ -162,7 +162,9 @@ class TestMixedServing:
     def test_aggregated_pools_leave_the_rest_to_separate_ones(self):
         requests = mix([1000.0], rate=2.0)
         base = two_rooms(p=1, rld=0, md=1, threshold_s=None)
-        decision = replace(base, pools=(*base.pools, Pool(configuration("AGG", "A"), 1)), ways=(Way((len(base.pools),), (0.25,)), Way(tuple(range(len(base.pools))), (0.75,))))
+        apart = tuple(range(len(base.pools)))
+        ways = (Way((len(apart),), (0.25,)), Way(apart, (0.75,)))
+        decision = replace(base, pools=(*base.pools, Pool(configuration("AGG", "A"), 1)), ways=ways)
         found = evaluate(context(requests), decision)
         assert {p.name: round(p.share, 6) for p in found.pipelines} == {"P-MD": 0.75, "AGG": 0.25}
         assert found.pools[0].utilisation == pytest.approx(0.75 * 2 * 0.1)
