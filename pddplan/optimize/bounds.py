@@ -19,6 +19,7 @@ from pddplan.optimize.routes import Need, Route
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.decode_pool import decode_state
 from pddplan.pdd.demand import RoleDemand, demand_shares
+from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.flows import transfer_of
 from pddplan.pdd.laws import GRID
 from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings
@@ -58,6 +59,7 @@ class StageBounds:
     thresholds_s: tuple[float, ...]
     judge: Callable[[Decision, float], Evaluation]
     _demands: dict[tuple[str, str | None], tuple[RoleDemand, ...]] = field(default_factory=dict)
+    _alone: dict[str, PlanContext] = field(default_factory=dict)
     _loose: dict[tuple[str, Need], float] = field(default_factory=dict)
 
     def rows(self, need: Need, deployment: Deployment) -> BoolArray:
@@ -130,9 +132,11 @@ class StageBounds:
         """Whether ``serving`` instances could carry ``rate_per_s`` if all other stages took no time."""
         deployment = self.context.deployments[candidate.configuration.deployment]
         if candidate.role == "AGG":
-            decision = Decision((Pool(candidate.configuration, serving),), (), self.settings)
-            evaluation = self.judge(decision, rate_per_s / deployment.mix.rate_per_s)
-            return evaluation.feasible
+            decision, scale = Decision((Pool(candidate.configuration, serving),), (), self.settings), rate_per_s / deployment.mix.rate_per_s
+            if len(self.context.deployments) == 1:
+                return self.judge(decision, scale).feasible
+            alone = self._alone.setdefault(deployment.name, self.context.with_deployments({deployment.name: deployment}))
+            return evaluate(alone, decision, scale, brief=True).feasible
         if candidate.role == "P":
             return self._prefills(candidate, need, deployment, serving, rate_per_s)
         return self._decodes(candidate, need, deployment, serving, rate_per_s)

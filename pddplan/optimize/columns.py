@@ -57,7 +57,7 @@ class Columns:
     fixed_scale: exactly the demand is served, so that where one configuration carries it alone its least count says all.
     least, tables: option -> least count, or capacity by serving count, of the options that a solution has used.
     scale_max: largest multiple of the demand that may be served. slots: option -> what it stands for, of the last program.
-    carried: option -> serving count -> capacity, of a divided deployment's options.
+    owners: part of a deployment -> the deployment, whose configurations count together. carried: option -> serving count -> capacity, of a divided deployment's options.
     mixed: the deployment whose traffic is divided among ``parts`` routes; the bounds must then hold for any share of it.
     """
 
@@ -67,6 +67,7 @@ class Columns:
     bounds: StageBounds
     fixed_scale: bool
     mixed: str = ""
+    owners: Mapping[str, str] = field(default_factory=dict)
     parts: int = 1
     scale_max: float = 1.0
     slots: dict[str, Slot] = field(default_factory=dict)
@@ -175,7 +176,7 @@ class Columns:
             return
         for need in route.needs:
             row = f"{deployment.name} {need.role} {need.site} {need.rows}"
-            pool = f"{deployment.name} {need.role} {need.site}"
+            pool = f"{self.owners.get(deployment.name, deployment.name)} {need.role} {need.site}"
             found = [self._option(Slot(need, c), (row,), pool) for c in self.candidates.of(deployment.name, need.role, need.site)]
             demand = 1.0 / (self.scale_max or 1.0) if need.role == "RLD" else self.bounds.rate_per_s(need, deployment)
             yield row, demand, [option for option in found if option.replicas.size]
@@ -185,11 +186,12 @@ class Columns:
 
     def _aggregated(self, deployment: Deployment) -> Iterator[tuple[str, float, list[Option]]]:
         """One row per class where a profile knows rates by length (classes then divide between chips), else one for all."""
-        pool, mix = f"{deployment.name} AGG", deployment.mix
+        name, mix = f"{deployment.name} AGG", deployment.mix
+        pool = f"{self.owners.get(deployment.name, deployment.name)} AGG"
         members = self.candidates.of(deployment.name, "AGG")
         divided = any(self.bounds.rates(candidate) is not None for candidate in members)
         rows = [mix.class_index == c for c in range(len(mix.class_names))] if divided else [np.ones(mix.rows, dtype=bool)]
-        names = [f"{pool} {c}" for c in range(len(rows))]
+        names = [f"{name} {c}" for c in range(len(rows))]
         options = []
         for candidate in members:
             slot = Slot(Need("AGG", candidate.configuration.site), candidate)
@@ -200,9 +202,9 @@ class Columns:
             seconds = grid.seconds_per_request(mix.input_tokens, mix.output_tokens)
             loads = {n: float(mix.weight[r] @ seconds[r]) / float(mix.weight[r].sum()) for n, r in zip(names, rows, strict=True)}
             options.append(self._rated(slot, pool, {n: load for n, load in loads.items() if math.isfinite(load)}))
-        for name, members_of_class in zip(names, rows, strict=True):
+        for row, members_of_class in zip(names, rows, strict=True):
             demand = mix.rate_per_s * float(mix.weight[members_of_class].sum())
-            yield name, demand, [option for option in options if name in option.loads and option.replicas.size]
+            yield row, demand, [option for option in options if row in option.loads and option.replicas.size]
 
     def _option(self, slot: Slot, rows: tuple[str, ...], pool: str) -> Option:
         """A candidate whose capacity is requests/s, the same for all ``rows``."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from pddplan.optimize.bounds import StageBounds
 from pddplan.optimize.box import Point, best_in_box
+from pddplan.optimize.by_class import class_divisions
 from pddplan.optimize.candidates import Candidate, Candidates, enumerate_candidates, fastest_relays
 from pddplan.optimize.columns import Columns
 from pddplan.optimize.dominance import drop_dominated
@@ -120,10 +121,11 @@ class Search:
     incumbent: Incumbent | None = None
     outcome: Outcome = field(default_factory=lambda: Outcome(None, -math.inf))
     works: list[Columns] = field(default_factory=list)
+    owners: Mapping[str, str] = field(default_factory=dict)
     _thresholds: list[float | None] = field(default_factory=list)
     _plenty: dict[tuple[Route, Settings, bool], tuple[float | None, ...]] = field(default_factory=dict)
     _closed: float = -math.inf
-    _started: float = 0.0
+    started: float = 0.0
     _asked: int = 0
 
     @property
@@ -151,7 +153,7 @@ class Search:
         """The best plan and its bound. Deterministic unless the time limit ends it."""
         if not self.servable:
             return self.outcome
-        self._started, self._asked = time.monotonic(), self.judge.evaluations
+        self.started, self._asked = time.monotonic(), self.judge.evaluations
         thresholds = relay_thresholds_s(self.context, self.routes)
         self._thresholds = list(thresholds)
         remaining = self._try(outer_settings(self.context, self.routes), thresholds)
@@ -160,7 +162,7 @@ class Search:
             chosen = replace(self.incumbent.decision.settings, relay_threshold_s=None)
             remaining += self._try(finer_settings(self.context, self.routes, chosen, tried), thresholds)
         if self.effort.mixed:
-            remaining += self._mix()
+            remaining += self._mix() + self._by_class()
         self._polish()
         best = self.incumbent
         self.outcome.best = best
@@ -170,7 +172,7 @@ class Search:
     def _polish(self) -> None:
         """The best plan at every relay threshold in question: counts were judged at the most promising ones."""
         best = self.incumbent
-        if best is None or best.decision.settings.relay_threshold_s is None:
+        if best is None or best.decision.settings.relay_threshold_s is None or not self._own(best):
             return
         for threshold in self._thresholds:
             decision = replace(best.decision, settings=replace(best.decision.settings, relay_threshold_s=threshold))
@@ -184,7 +186,7 @@ class Search:
         works = []
         for settings in choices:
             bounds = StageBounds(self.context, self.candidates, settings, thresholds, self.judge.probe)
-            works.append(Columns(self.context, self.candidates, self.routes, bounds, self.fixed_scale))
+            works.append(Columns(self.context, self.candidates, self.routes, bounds, self.fixed_scale, owners=self.owners))
         self.works += works
         promised = [(self._promise(columns), i) for i, columns in enumerate(works)]
         remaining = []
@@ -215,6 +217,33 @@ class Search:
                 if before is not None and self.incumbent is before:
                     break
         return remaining
+
+    def _by_class(self) -> list[float]:
+        """Search plans that serve some classes of a deployment on pools of their own. Returns the bound on what each division can give."""
+        remaining = []
+        for name in self.context.deployments:
+            divisible = all(work.bounds.rates(c) is None for work in self.works[:1] for c in self.candidates.of(name, "AGG"))
+            several = sum(route.deployment == name for route in self.routes) > 1
+            several |= self.context.scenario.search.configurations_per_role > 1
+            divisible &= self.context.scenario.search.routes_per_deployment > 1
+            for division in class_divisions(self.context, name) if divisible and several else ():
+                effort, spent = replace(self.effort, mixed=False), time.monotonic() - self.started
+                if effort.seconds is not None:
+                    effort = replace(effort, seconds=max(effort.seconds - spent, 0.0))
+                search = replace(Search.of(division.context, effort), incumbent=self.incumbent, owners=division.owners)
+                outcome = search.run()
+                remaining.append(outcome.bound)
+                self.outcome.programs += outcome.programs
+                self.outcome.cuts += outcome.cuts
+                self.outcome.timed_out |= outcome.timed_out
+                self.judge.evaluations += search.judge.evaluations
+                if outcome.best is not None and search._own(outcome.best):
+                    self._take(division.joined(outcome.best.decision, self.context), outcome.best.scale)
+        return remaining
+
+    def _own(self, plan: Incumbent) -> bool:
+        """Whether a plan is one of this search's context, and no price to beat from outside."""
+        return all(pool.configuration.deployment in self.context.deployments for pool in plan.decision.pools)
 
     def _divided(self, columns: Columns, name: str, parts: int) -> Columns:
         """The columns for a divided deployment. A share of bursty arrivals is less bursty: the bounds then know Poisson arrivals. Least
@@ -320,7 +349,7 @@ class Search:
         cuts: list[Cut] = []
         while True:
             program = replace(columns.program(*self._scales(columns)), cuts=tuple(cuts))
-            if columns.mixed and self.fixed_scale and self.incumbent is not None:
+            if (columns.mixed or self.owners) and self.fixed_scale and self.incumbent is not None:
                 cheaper = self.incumbent.paid_usd_per_h * (1 - self.effort.gap)
                 program = replace(program, budget_usd_per_h=min(cheaper, program.budget_usd_per_h or cheaper))
             solution = self._solve(program)
@@ -440,7 +469,7 @@ class Search:
 
     def _exhausted(self) -> bool:
         """Whether time or evaluations are used up; without a plan so far only NO_PLAN_YET times as many evaluations end the search."""
-        late = self.effort.seconds is not None and time.monotonic() - self._started > self.effort.seconds
+        late = self.effort.seconds is not None and time.monotonic() - self.started > self.effort.seconds
         most = self.effort.evaluations * (1 if self.incumbent is not None else NO_PLAN_YET)
         return late or self.judge.evaluations - self._asked >= most
 
@@ -536,7 +565,9 @@ class Search:
         """Take a verified plan as incumbent when it is better; it is judged with its spare instances in service."""
         evaluation = self.judge.evaluate(decision, scale)
         paid = self._paid(columns, counts, evaluation)
-        sunk = max(evaluation.metrics.cost_usd_per_h - paid, 0.0)
+        self._take(decision, scale, max(evaluation.metrics.cost_usd_per_h - paid, 0.0))
+
+    def _take(self, decision: Decision, scale: float, sunk: float = 0.0) -> None:
         evaluation = self.judge.by_the_hour(decision, scale)
         value = value_of(self.goal, evaluation, sunk)
         if evaluation.feasible and (self.incumbent is None or value > self.incumbent.value):

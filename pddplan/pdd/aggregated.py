@@ -70,7 +70,7 @@ def aggregated_state(
     packed, lone = (per_instance * float(weight @ seconds) for seconds in (rows.occupancy_s, passes.alone_s))
     lone = max(lone, packed)
     prefill_share = lone / (1.0 + lone - packed)
-    table = agg_table(context, decision, deployment, pool)
+    table = agg_table(context, decision, deployment, pool, shares)
     tokens = float(weight @ mix.output_tokens) / part if part > 0.0 else 0.0
     if prefill_share >= 1.0 or table.batch_max == 0:
         load = prefill_share + (rate / chosen.instances / table.rate_max(tokens) if table.batch_max else math.inf)

@@ -74,10 +74,11 @@ def _of_part(context: PlanContext, decision: Decision, deployment: Deployment, p
         return {}
     if len(pools) == len(part.pools) == 1:
         return {pools[0]: part.share}
-    work = {i: _seconds_per_request(context, decision, deployment, i) for i in pools}
+    work = {i: _seconds_per_request(context, decision, deployment, i, part.share) for i in pools}
     speed = {i: decision.pools[i].instances / work[i] for i in pools}
     if not any(agg_rates(context, decision, i) for i in pools):
-        speed = {i: np.full(mix.rows, decision.pools[i].instances / mix.mean(work[i])) for i in pools}
+        weight = mix.weight * part.share if float(mix.weight @ part.share) > 0.0 else mix.weight
+        speed = {i: np.full(mix.rows, decision.pools[i].instances * float(weight.sum()) / float(weight @ work[i])) for i in pools}
     total = np.sum(list(speed.values()), axis=0) + _separated_rate(context, decision, deployment, part)
     safe = np.where(total > 0.0, total, 1.0)
     return {i: part.share * np.where(total > 0.0, speed[i] / safe, 1.0 / len(pools)) for i in pools}
@@ -85,22 +86,23 @@ def _of_part(context: PlanContext, decision: Decision, deployment: Deployment, p
 
 def _separated_rate(context: PlanContext, decision: Decision, deployment: Deployment, part: Part) -> float:
     """Requests/s that the P and MD pools of a part carry: the smaller of both; 0 where one role is missing."""
-    mix, settings = deployment.mix, decision.settings
-    work = {i: mix.mean(context.prefill_rows(decision.pools[i].configuration, settings).occupancy_s) for i in part.of(decision, "P")}
-    prefilled = sum(decision.pools[i].instances / seconds for i, seconds in work.items())
-    tokens = mix.mean(mix.output_tokens)
-    decoding = part.of(decision, "MD")
-    decoded = sum(decision.pools[i].instances * agg_table(context, decision, deployment, i).rate_max(tokens) for i in decoding)
-    return min(prefilled, decoded)
+    mix, pools, settings = deployment.mix, decision.pools, decision.settings
+    weight = mix.weight * part.share if float(mix.weight @ part.share) > 0.0 else mix.weight
+    weight = weight / weight.sum()
+    work = {i: float(weight @ context.prefill_rows(pools[i].configuration, settings).occupancy_s) for i in part.of(decision, "P")}
+    prefilled = sum(pools[i].instances / seconds for i, seconds in work.items())
+    tokens = float(weight @ mix.output_tokens)
+    tables = {i: agg_table(context, decision, deployment, i, part.share) for i in part.of(decision, "MD")}
+    return min(prefilled, sum(pools[i].instances * table.rate_max(tokens) for i, table in tables.items()))
 
 
-def _seconds_per_request(context: PlanContext, decision: Decision, deployment: Deployment, pool: int) -> FloatArray:
+def _seconds_per_request(context: PlanContext, decision: Decision, deployment: Deployment, pool: int, share: FloatArray) -> FloatArray:
     """Seconds of an instance's capacity per request of each row, shape (rows,): prefill and a full batch's share of decode."""
     mix, configuration = deployment.mix, decision.pools[pool].configuration
     rates = agg_rates(context, decision, pool)
     if rates is not None:
         return rates.seconds_per_request(mix.input_tokens, mix.output_tokens)
-    table = agg_table(context, decision, deployment, pool)
+    table = agg_table(context, decision, deployment, pool, share)
     decode = mix.output_tokens / table.rate_max(1.0) if table.batch_max else np.full(mix.rows, math.inf)
     return np.asarray(context.prefill_rows(configuration, decision.settings).occupancy_s + decode)
 
@@ -111,11 +113,12 @@ def agg_rates(context: PlanContext, decision: Decision, pool: int) -> RateGrid |
     return stage.rate if isinstance(stage, ProfiledStage) else None
 
 
-def agg_table(context: PlanContext, decision: Decision, deployment: Deployment, pool: int) -> DecodeTable:
-    """Step table of a pool that decodes whole answers of the deployment's mix."""
+def agg_table(context: PlanContext, decision: Decision, deployment: Deployment, pool: int, share: FloatArray | None = None) -> DecodeTable:
+    """Step table of a pool that decodes whole answers of a share of each row, shape (rows,); None: of the deployment's mix."""
     mix, configuration = deployment.mix, decision.pools[pool].configuration
     tables = context.decode_tables(configuration, decision.settings)
-    residence = mix.weight * mix.output_tokens
+    weight = mix.weight if share is None or not (mix.weight @ share) > 0.0 else mix.weight * share
+    residence = weight * mix.output_tokens
     middle = mix.input_tokens + mix.output_tokens / 2.0
     mean = float(residence @ middle) / float(residence.sum())
     resident = float(residence @ np.asarray(tables.stage.kv_resident_bytes(middle))) / float(residence.sum())

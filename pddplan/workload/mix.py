@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from pddplan.workload.hit_curve import HitCurve
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,32 @@ class RequestMix:
     def mean(self, values: FloatArray) -> float:
         """Weighted mean of ``values``, shape (rows,)."""
         return float(np.dot(self.weight, values))
+
+    def of_classes(self, chosen: Sequence[int]) -> RequestMix:
+        """The traffic of some classes alone, ``chosen`` in rising order; arrivals thinned at random (a share p of them has scv 1 + p (scv - 1))."""
+        rows = np.nonzero(np.isin(self.class_index, chosen))[0]
+        part = float(self.weight[rows].sum())
+
+        def picked(values: tuple[T, ...]) -> tuple[T, ...]:
+            return tuple(values[c] for c in chosen if c < len(values))
+
+        return replace(
+            self,
+            input_tokens=self.input_tokens[rows],
+            uncached_tokens=self.uncached_tokens[rows],
+            md_missing_tokens=self.md_missing_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            weight=self.weight[rows] / part,
+            class_index=np.searchsorted(chosen, self.class_index[rows]),
+            class_names=picked(self.class_names),
+            rate_per_s=self.rate_per_s * part,
+            arrival_scv=1.0 + part * (self.arrival_scv - 1.0),
+            mean_rate_per_s=None if self.mean_rate_per_s is None else self.mean_rate_per_s * part,
+            turns_per_task=picked(self.turns_per_task),
+            task_turns=picked(self.task_turns),
+            pause_s_per_turn=picked(self.pause_s_per_turn),
+            md_curves=picked(self.md_curves),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ import pytest
 
 from pddplan import api
 from pddplan.errors import InputError
+from pddplan.optimize.by_class import class_divisions
 from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
+from pddplan.pdd.plan import Decision
 from pddplan.pipeline import plan
 from pddplan.report.json import json_text, plan_document
 
@@ -48,6 +50,29 @@ workload:
   classes: {{chat: {{input_tokens: {{lognormal: {{p50: 4k, p99: 16k, max: 32k}}}}, output_tokens: 300, {SLA}}}}}
 search: {{tp: [1, 2], aggregated: false}}
 policy: {{relay_threshold: never}}
+objective: min-cost
+"""
+
+TWO_CLASSES = """
+name: two classes
+model: {name: Qwen/Qwen3-32B-FP8}
+engine: vllm
+sites:
+  A:
+    chips:
+      - {chip: l40s, stock: 64, price: 0.50 USD/h, roles: [AGG]}
+      - {chip: h100-sxm, stock: 64, price: 2.50 USD/h, roles: [P, MD, AGG]}
+workload:
+  rate: 12 req/s
+  rows: 200
+  classes:
+    short: {share: 60 %, input_tokens: 500, output_tokens: 150, sla: {ttft: {limit: 3 s}, tpot: {limit: 80 ms}, attainment: 95 %}}
+    long:
+      share: 40 %
+      input_tokens: {lognormal: {p50: 12k, p99: 30k, max: 32k}}
+      output_tokens: 300
+      sla: {ttft: {limit: 2 s}, tpot: {limit: 30 ms}, attainment: 95 %}
+search: {tp: [2, 4]}
 objective: min-cost
 """
 
@@ -122,6 +147,26 @@ def test_what_two_routes_serve_of_a_short_stock_is_more_than_either_serves_and_w
     _, outcome = searched(scenario(SHORT_STOCK, **changes))
     assert outcome.best.value > alone.best.value * 1.2
     assert outcome.bound >= outcome.best.value
+
+
+def test_a_class_of_short_requests_is_served_aggregated_on_a_cheap_chip_where_the_long_ones_cannot_be(scenario):
+    _, alone = searched(scenario(TWO_CLASSES, search__routes_per_deployment=1))
+    search, outcome = searched(scenario(TWO_CLASSES))
+    best = outcome.best
+    chips = [{best.decision.pools[i].configuration.chip for i in way.pools} for way in best.decision.ways]
+    assert [way.class_shares for way in best.decision.ways] == [(1.0, 0.0), (0.0, 1.0)]
+    assert chips == [{"l40s"}, {"h100-sxm"}]
+    assert best.evaluation.metrics.cost_usd_per_h < alone.best.evaluation.metrics.cost_usd_per_h
+    assert outcome.bound >= best.value
+    apart = next(class_divisions(search.context, "main"))
+    pools = tuple(
+        replace(pool, configuration=replace(pool.configuration, deployment=part))
+        for part, way in zip(apart.parts, best.decision.ways, strict=True)
+        for pool in (best.decision.pools[i] for i in way.pools)
+    )
+    parts = evaluate(apart.context, Decision(pools, (), best.decision.settings))
+    assert parts.metrics.p_good == pytest.approx(best.evaluation.metrics.p_good, rel=1e-9)
+    assert parts.metrics.ttft_p99_s == pytest.approx(best.evaluation.metrics.ttft_p99_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("stock", [2, 3])
