@@ -57,7 +57,8 @@ class Columns:
     fixed_scale: exactly the demand is served, so that where one configuration carries it alone its least count says all.
     least, tables: option -> least count, or capacity by serving count, of the options that a solution has used.
     scale_max: largest multiple of the demand that may be served. slots: option -> what it stands for, of the last program.
-    owners: part of a deployment -> the deployment, whose configurations count together. carried: option -> serving count -> capacity, of a divided deployment's options.
+    owners: part of a deployment -> the deployment, whose configurations count together. carried: option -> serving count -> capacity,
+    of a divided deployment's options.
     mixed: the deployment whose traffic is divided among ``parts`` routes; the bounds must then hold for any share of it.
     """
 

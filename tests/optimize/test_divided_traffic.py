@@ -25,7 +25,7 @@ sites:
   A:
     chips:
       - {{chip: h100-sxm, stock: 3, price: 1.50 USD/h, roles: [AGG]}}
-      - {{chip: a100-sxm-80gb, stock: 12, price: 1.60 USD/h, roles: [P, MD]}}
+      - {{chip: a100-80-sxm, stock: 12, price: 1.60 USD/h, roles: [P, MD]}}
 workload:
   rate: 8 req/s
   rows: 200
@@ -188,7 +188,7 @@ def test_a_divided_plan_reads_back_from_its_json_as_it_was(scenario, tmp_path):
 def test_shares_that_do_not_add_up_are_refused_with_the_place(scenario):
     ways = [{"pools": [0], "share": "40 %"}, {"pools": [1, 2], "share": "40 %"}]
     pools = [{"site": "A", "role": "AGG", "chip": "h100-sxm", "instances": 2}]
-    pools += [{"site": "A", "role": role, "chip": "a100-sxm-80gb", "instances": 4, "tp": 2} for role in ("P", "MD")]
+    pools += [{"site": "A", "role": role, "chip": "a100-80-sxm", "instances": 4, "tp": 2} for role in ("P", "MD")]
     with pytest.raises(InputError, match=r"plan\.ways"):
         api.evaluate(scenario(SHORT_STOCK, plan={"pools": pools, "ways": ways}))
     with pytest.raises(InputError, match="class"):

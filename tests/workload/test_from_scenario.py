@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pddplan.errors import InputError
 from pddplan.scenario.workload import Workload
 from pddplan.workload.from_scenario import load_trace, request_mix
+from pddplan.workload.mix import RequestMix
 
 ROOT = Path(__file__).parents[2]
 CHAT = {"input_tokens": "2k", "output_tokens": 200}
@@ -204,3 +205,21 @@ BAD_WORDS = {
 def test_words_that_mean_nothing_are_refused(case):
     with pytest.raises(ValidationError):
         Workload.model_validate(BAD_WORDS[case])
+
+
+def test_the_traffic_of_some_classes_is_their_part_of_the_whole():
+    names = ("a", "b", "c")
+    rng = np.random.default_rng(3)
+    index = np.array([0, 1, 2, 0, 1, 2])
+    weight = np.array([0.1, 0.2, 0.3, 0.1, 0.1, 0.2])
+    tokens = rng.integers(1, 1000, 6).astype(float)
+    whole = RequestMix(tokens, tokens, tokens, tokens, weight, index, names, 10.0, 3.0, 5.0, (1.0, 2.0, 3.0))
+    part = whole.of_classes((0, 2))
+    assert part.class_names == ("a", "c")
+    assert part.turns_per_task == (1.0, 3.0)
+    assert part.rate_per_s == pytest.approx(7.0)
+    assert part.arrival_scv == pytest.approx(1.0 + 0.7 * 2.0)
+    assert part.weight.sum() == pytest.approx(1.0)
+    other = whole.of_classes((1,))
+    total = part.rate_per_s * part.mean(part.input_tokens) + other.rate_per_s * other.mean(other.input_tokens)
+    assert total == pytest.approx(whole.rate_per_s * whole.mean(whole.input_tokens))
