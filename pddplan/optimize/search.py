@@ -23,6 +23,7 @@ from pddplan.optimize.dominance import drop_dominated
 from pddplan.optimize.judge import Judge, goodness, value_of
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
 from pddplan.optimize.objective import UNITS, gap_of, objective_value
+from pddplan.optimize.polish import cache_shares, smaller, variants
 from pddplan.optimize.program import Cut, GrowCut, PairCut, PointCut, Program, Solution, UpCut
 from pddplan.optimize.result import SearchLog
 from pddplan.optimize.routes import Need, Route, routes_of
@@ -159,7 +160,7 @@ class Search:
         remaining = self._try(outer_settings(self.context, self.routes), thresholds)
         if self.incumbent is not None:
             tried = tuple(columns.bounds.settings for columns in self.works)
-            chosen = replace(self.incumbent.decision.settings, relay_threshold_s=None)
+            chosen = self._outer(self.incumbent)
             remaining += self._try(finer_settings(self.context, self.routes, chosen, tried), thresholds)
         if self.effort.mixed:
             remaining += self._mix() + self._by_class()
@@ -170,16 +171,19 @@ class Search:
         return self.outcome
 
     def _polish(self) -> None:
-        """The best plan at every relay threshold in question: counts were judged at the most promising ones."""
+        """The best plan at every setting that the search took as decided; at a known demand also with an instance less of a pool, which
+        another setting may allow, as long as that helps.
+        """
         best = self.incumbent
-        if best is None or best.decision.settings.relay_threshold_s is None or not self._own(best):
-            return
-        for threshold in self._thresholds:
-            decision = replace(best.decision, settings=replace(best.decision.settings, relay_threshold_s=threshold))
-            evaluation = self.judge.by_the_hour(decision, best.scale)
-            value = value_of(self.goal, evaluation, best.evaluation.metrics.cost_usd_per_h - best.paid_usd_per_h)
-            if evaluation.feasible and self.incumbent is not None and value > self.incumbent.value:
-                self.incumbent = replace(best, decision=decision, evaluation=self.judge.whole(decision, best.scale), value=value)
+        while best is not None and self._own(best) and not self._exhausted():
+            sunk = best.evaluation.metrics.cost_usd_per_h - best.paid_usd_per_h
+            plans = [best.decision, *(smaller(best.decision, self.candidates) if self.fixed_scale and not sunk else ())]
+            for plan in plans:
+                for decision in variants(self.context, plan, self._thresholds if plan is best.decision else ()):
+                    self._take(decision, best.scale, sunk)
+            if self.incumbent is best or self.incumbent is None or self.incumbent.paid_usd_per_h >= best.paid_usd_per_h:
+                return
+            best = self.incumbent
 
     def _try(self, choices: tuple[Settings, ...], thresholds: tuple[float, ...]) -> list[float]:
         """Search every choice of outer settings, most promising first; returns the bound on what each can still give."""
@@ -208,7 +212,7 @@ class Search:
             routes = sum(route.deployment == name for route in self.routes)
             for parts in range(2, min(most, routes) + 1):
                 before, self._asked = self.incumbent, self.judge.evaluations
-                chosen = None if before is None else replace(before.decision.settings, relay_threshold_s=None)
+                chosen = None if before is None else self._outer(before)
                 works = [work for work in self.works if not work.mixed and chosen in (None, work.bounds.settings)]
                 for columns in works:
                     mixed = self._divided(columns, name, parts)
@@ -217,6 +221,11 @@ class Search:
                 if before is not None and self.incumbent is before:
                     break
         return remaining
+
+    def _outer(self, plan: Incumbent) -> Settings:
+        """The outer settings that a plan was found at: what is tried plan by plan left open."""
+        stated = next(iter(self.works)).bounds.settings
+        return replace(plan.decision.settings, relay_threshold_s=None, handoff=stated.handoff, md_cache_bytes=stated.md_cache_bytes)
 
     def _by_class(self) -> list[float]:
         """Search plans that serve some classes of a deployment on pools of their own. Returns the bound on what each division can give."""
@@ -431,7 +440,7 @@ class Search:
         used = self._used(columns, solution)
         relaying = [route for route in used if route.relay]
         thresholds = self._workable(columns, relaying[0]) if relaying else (None,)
-        return Trial(self.judge, columns, Splits(columns, program, solution, self.fixed_scale), list(thresholds))
+        return Trial(self.judge, columns, Splits(columns, program, solution, self.fixed_scale), list(thresholds), list(cache_shares(self.context)))
 
     def _promise(self, columns: Columns) -> float:
         """Bound of a choice of settings before any table is computed."""

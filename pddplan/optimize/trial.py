@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from pddplan.optimize.box import Assessment
 from pddplan.optimize.columns import Columns
 from pddplan.optimize.judge import Judge, decision_of, goodness
+from pddplan.optimize.polish import with_cache
 from pddplan.optimize.program import Program, Solution
 from pddplan.optimize.splits import Split, Splits
+from pddplan.pdd.fixed_plan import md_room_bytes
 from pddplan.pdd.plan import Decision, Evaluation
 
 
 @dataclass
 class Trial:
-    """Verifies counts of one set of configurations, over the relay thresholds in question and ways to divide the traffic among
-    routes; the threshold that worked goes first.
+    """Verifies counts of one set of configurations, over the relay thresholds in question, ways to divide the traffic among routes, and
+    shares of MD's memory that hold history; the threshold and the share that worked go first.
+
+    caches: empty where no split is searched. Counts that fail with all history kept and no memory taken for it fail with every split.
     """
 
     judge: Judge
     columns: Columns
     splits: Splits
     thresholds: list[float | None]
+    caches: list[float] = field(default_factory=list)
     nearest: Evaluation | None = None
 
     def decision(self, counts: Mapping[str, int], threshold: float | None, split: Split) -> Decision:
@@ -41,12 +46,23 @@ class Trial:
         serving = self.serving(counts)
         for threshold, split in itertools.product(list(self.thresholds), self.splits.of(serving)):
             evaluation = self.judge.evaluate(self.decision(serving, threshold, split), scale)
-            if evaluation.feasible:
-                self.thresholds.remove(threshold)
-                self.thresholds.insert(0, threshold)
-                return self.decision(counts, threshold, split)
-            self.nearest = self.nearest or evaluation
+            self.nearest = self.nearest or (None if evaluation.feasible else evaluation)
+            for decision in self._cached(self.decision(serving, threshold, split)) if evaluation.feasible else ():
+                if self.judge.evaluate(decision, scale).feasible:
+                    self.thresholds.remove(threshold)
+                    self.thresholds.insert(0, threshold)
+                    return replace(self.decision(counts, threshold, split), settings=decision.settings)
         return None
+
+    def _cached(self, decision: Decision) -> Iterator[Decision]:
+        """The decision with every split of MD's memory in question; as it is where there is none."""
+        if not self.caches or md_room_bytes(self.columns.context, decision) is None:
+            yield decision
+            return
+        for share in list(self.caches):
+            self.caches.remove(share)
+            self.caches.insert(0, share)
+            yield with_cache(self.columns.context, decision, share)
 
     def largest_scale(
         self, counts: Mapping[str, int], best: Decision, low: float, high: float, tolerance: float, steps: int
@@ -81,8 +97,10 @@ class Trial:
         if not asked:
             return math.nan
         serving = self.serving(counts)
-        split = self.splits.of(serving)[0]
-        return goodness(self.judge.evaluate(self.decision(serving, self.thresholds[0], split), scale)) - max(asked)
+        decision = self.decision(serving, self.thresholds[0], self.splits.of(serving)[0])
+        if self.caches:
+            decision = with_cache(self.columns.context, decision, self.caches[0])
+        return goodness(self.judge.evaluate(decision, scale)) - max(asked)
 
     def assess(self, counts: Mapping[str, int]) -> Assessment:
         before = self.judge.evaluations
@@ -91,15 +109,16 @@ class Trial:
         return Assessment(decision is not None, share, free=self.judge.evaluations == before)
 
     def best_settings(self, counts: Mapping[str, int]) -> Decision | None:
-        """Of the thresholds and splits that work at ``counts`` the ones with most good requests."""
+        """Of the thresholds, splits of the traffic and of MD's memory that work at ``counts`` the ones with most good requests."""
         best: tuple[float, Decision] | None = None
         serving = self.serving(counts)
         for threshold, split in itertools.product(self.thresholds, self.splits.of(serving)):
-            if self.judge.evaluate(self.decision(serving, threshold, split)).feasible:
-                decision = self.decision(counts, threshold, split)
-                share = goodness(self.judge.evaluate(decision))
-                if best is None or share > best[0]:
-                    best = (share, decision)
+            for tried in self._cached(self.decision(serving, threshold, split)):
+                if self.judge.evaluate(tried).feasible:
+                    decision = replace(self.decision(counts, threshold, split), settings=tried.settings)
+                    share = goodness(self.judge.evaluate(decision))
+                    if best is None or share > best[0]:
+                        best = (share, decision)
         return None if best is None else best[1]
 
 

@@ -176,6 +176,7 @@ class PlanContext:
             prefill_chunk_tokens=8192 if policy.prefill_chunk == "auto" else int(policy.prefill_chunk),
             tail_packing=policy.tail_packing,
             p_threshold_tokens=None if policy.p_routing.threshold == "auto" else float(policy.p_routing.threshold),
+            md_cache_bytes=policy.md_cache.per_instance,
             singular_uncached_over=singular.uncached_over if singular else math.inf,
             singular_output_under=singular.output_under if singular else 0.0,
         )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pddplan.errors import InputError, Problem
 from pddplan.hardware.catalog import load_chip
 from pddplan.model.spec import Parallel
-from pddplan.pdd.context import PlanContext
+from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Configuration, Decision, Evaluation, LinkPlan, Pool, Way
 from pddplan.scenario.schema import FixedPlan, PoolCount, WayCount
@@ -121,17 +121,26 @@ def choose_settings(context: PlanContext, decision: Decision) -> Decision:
 
 def _with_md_cache(context: PlanContext, decision: Decision) -> Decision:
     """The split of MD's memory that the policy leaves to ``auto``, where the traffic tells how hits grow with the cache."""
-    pools = [pool for pool in decision.pools if pool.configuration.role == "MD" and pool.instances]
     deployment = context.deployments[decision.pools[0].configuration.deployment]
-    choice = deployment.policy.md_cache
-    known = any(curve is not None for curve in deployment.mix.md_curves)
-    if not pools or not known or choice.share != "auto" or choice.tier is not None or decision.settings.md_cache_bytes is not None:
-        return decision
-    room = min(context.instance(pool.configuration, decision.settings).kv_capacity_bytes() for pool in pools)
-    if not math.isfinite(room):
+    room = md_room_bytes(context, decision)
+    if room is None or not cache_is_open(deployment) or decision.settings.md_cache_bytes is not None:
         return decision
     splits = [share * room for share in MD_CACHE_SHARES]
     return _best(context, [replace(decision, settings=replace(decision.settings, md_cache_bytes=split)) for split in splits])
+
+
+def cache_is_open(deployment: Deployment) -> bool:
+    """Whether the policy leaves the split of MD's memory open and the traffic tells how hits grow with the cache."""
+    choice = deployment.policy.md_cache
+    decided = choice.share != "auto" or choice.tier is not None or choice.per_instance is not None
+    return not decided and any(curve is not None for curve in deployment.mix.md_curves)
+
+
+def md_room_bytes(context: PlanContext, decision: Decision) -> float | None:
+    """KV bytes of the smallest MD instance of a decision; None where it has none, or a measured one that does not tell."""
+    pools = [pool for pool in decision.pools if pool.configuration.role == "MD" and pool.instances]
+    room = min((context.instance(pool.configuration, decision.settings).kv_capacity_bytes() for pool in pools), default=math.inf)
+    return room if math.isfinite(room) else None
 
 
 def _weighted_quantile(values: FloatArray, weights: FloatArray, q: float) -> float:

@@ -236,9 +236,10 @@ class PRouting(Section):
 
 
 class MdCache(Section):
-    """Split of MD's memory between running requests and the history kept for later turns."""
+    """Split of MD's memory between running requests and the history kept for later turns: a share of it, or bytes per instance."""
 
     share: Literal["auto"] | Fraction = "auto"
+    per_instance: Bytes | None = None
     tier: Name | None = None
 
 
