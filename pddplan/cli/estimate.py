@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, check_output, console, note, write_json
+from pddplan.cli.common import ForceOption, JsonOption, check_output, console, note, print_table, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,7 +225,7 @@ def _show(document: dict[str, Any]) -> None:
         table = Table("component", "time", "share", "bound by", title=title, title_justify="left", box=None, pad_edge=False)
         for part in document[key]:
             table.add_row(part["name"], duration(part["seconds"]), f"{part['share']:.0%}", part["binding"])
-        out.print(table)
+        print_table(table)
     for warning in document["warnings"]:
         note(f"warning: {warning}")
 
@@ -309,7 +309,7 @@ def backtest(
                 *numbers,
                 f"{100 * float(str(row['coverage'])):.0f}",
             )
-        console().print(shown)
+        print_table(shown)
 
 
 @app.command()
@@ -378,7 +378,7 @@ def _show_calibration(document: dict[str, Any]) -> None:
     table = Table("constant", "factor on shipped", "spread left", box=None, pad_edge=False)
     for name, factor in factors.items():
         table.add_row(name, f"{factor:.3f}", f"{document['posterior_over_prior_spread'][name]:.0%}")
-    out.print(table)
+    print_table(table)
     errors = Table("errors", "metric", "rows", "median %", "mean %", "p90 %", "bias %", box=None, pad_edge=False)
     for label, metrics in document["errors_percent"].items():
         for metric, e in metrics.items():
@@ -386,7 +386,7 @@ def _show_calibration(document: dict[str, Any]) -> None:
                 errors.add_row(
                     label.replace("_", " "), metric, f"{e['rows']:.0f}", *(f"{e[k]:.1f}" for k in ("median", "mean", "p90", "bias"))
                 )
-    out.print(errors)
+    print_table(errors)
     out.print(f"Left out one group at a time, by {document['grouped_by']} ({document['groups']} groups).")
     for reason in document["skipped"]:
         note(f"not used: {reason}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, console, note, write_json
+from pddplan.cli.common import ForceOption, JsonOption, console, note, print_table, write_json
 
 if TYPE_CHECKING:
     from pddplan.hardware import Chip, LinkProfile, Sourced
@@ -190,9 +190,12 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         table.add_column(_HEADERS.get(key, key), justify="left" if isinstance(first, str) else "right", no_wrap=key == "name")
     for row in rows:
         table.add_row(
-            *(NOT_KNOWN if v is None else v if isinstance(v, str) else significant(v, 4).removesuffix(".000") for v in row.values())
+            *(
+                NOT_KNOWN if v is None else v if isinstance(v, str) else f"{v:,.0f}" if v == int(v) else significant(v, 4)
+                for v in row.values()
+            )
         )
-    console().print(table)
+    print_table(table)
 
 
 def _sourced_numbers(profile: Any, prefix: str = "") -> Iterator[tuple[str, Sourced]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, console, note, write_json
+from pddplan.cli.common import ForceOption, JsonOption, console, note, print_table, write_json
 
 if TYPE_CHECKING:
     from pddplan.units import Quantity
@@ -205,7 +205,7 @@ def _show(stats: TraceStats, per_token: float | None) -> None:
         rows.insert(1, ("uncached", stats.hits.uncached_tokens))
     for name, p in rows:
         table.add_row(name, *(f"{value:,.0f}" for value in (p.mean, p.p50, p.p90, p.p99)))
-    out.print(table)
+    print_table(table)
     if stats.hits is None:
         return
     from pddplan.report.numbers import significant
@@ -215,7 +215,7 @@ def _show(stats: TraceStats, per_token: float | None) -> None:
     out.print(f"token-weighted hit rate {100 * hits.token_hit_rate:.2f} % in an unlimited cache")
     shares = Table("hit rate", *BUCKET_NAMES)
     shares.add_row("requests", *(f"{100 * share:.2f} %" for share in hits.buckets))
-    out.print(shares)
+    print_table(shares)
     out.print(f"deciles of the hit rate {', '.join(f'{100 * h:.3g}' for h in hits.deciles)} %")
     out.print(
         f"singular traffic (uncached over 32,768, output under 500): {100 * hits.singular_share:.2f} % of requests, "
@@ -228,4 +228,4 @@ def _show(stats: TraceStats, per_token: float | None) -> None:
     for point in hits.curve:
         size = [significant(point.tokens * per_token / 1e9)] if per_token else []
         curve.add_row(f"{point.blocks:,}", f"{point.tokens:,}", *size, f"{100 * point.hit_rate:.2f} %")
-    out.print(curve)
+    print_table(curve)

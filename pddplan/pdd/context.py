@@ -330,10 +330,15 @@ def _least_price(prices: TermPrices, day: Day) -> float:
     return min(offered) * min(float(factors @ day.time_share) for factors in day.factors.values())
 
 
+def published_model(scenario: Scenario, name: str) -> ModelSpec:
+    """The model that a scenario names, a shipped one or a file beside the scenario, with the weights it was published with."""
+    local = scenario.resolve(name)
+    return load_model(local if local.exists() else name)
+
+
 def _deployment(scenario: Scenario, name: str) -> Deployment:
     given = scenario.each_deployment()[name]
-    local = scenario.resolve(given.model.name)
-    spec = with_weights(load_model(local if local.exists() else given.model.name), given.model.weights)
+    spec = with_weights(published_model(scenario, given.model.name), given.model.weights)
     kv = kv_cache(spec, given.model.kv_format)
     classes = given.workload.all_classes()
     return Deployment(
