@@ -68,6 +68,9 @@ def estimate(
 ) -> None:
     """Predict TTFT, TPOT and throughput of one server with its step breakdown, KV limit and error band; or of a table.
 
+    A table has the columns model, chip, engine, isl, osl, and as far as they matter concurrency, tp, dp, pp, ep, precision, mode (agg,
+    disagg), length_law (fixed; random: uniform in 0.8 to 1 of the nominal lengths, the default).
+
     Example: pddplan estimate --model Qwen/Qwen3-32B --chip h100-sxm --engine vllm --tp 4 --isl 4k --osl 500 --concurrency 32
     """
     if rows is not None:
