@@ -147,9 +147,9 @@ def estimate_open(
         for _ in range(FIXED_POINT):
             step = float(instance.step_s(max(running, 1.0), context))
             decode_s = output_tokens / instance.tokens_per_step * step / share
-            if rate * decode_s > 100.0 * instance.batch_max:
-                break
             running = 0.5 * running + 0.5 * rate * decode_s
+            if running > 100.0 * instance.batch_max:
+                break
     stable = load < 1.0 and running <= limit and np.isfinite(decode_s)
     if not stable:
         return _saturated(instance, input_tokens, output_tokens, rate, limit, load, length_law)
