@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, check_output, console, note, print_table, write_json
+from pddplan.cli.common import ForceOption, JsonOption, ReportOption, check_output, console, note, print_table, write_json, write_page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -264,7 +264,7 @@ def backtest(
     rows: Annotated[list[str], typer.Argument(metavar="ROWS.csv...", help="Tables with measured_ttft_ms and measured_tpot_ms.")],
     engine: EngineOption = None,
     out: OutOption = None,
-    report: Annotated[str | None, typer.Option("--report", metavar="FILE.html", help="Write tables and charts as one page.")] = None,
+    report: ReportOption = None,
     json_: JsonOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -285,17 +285,15 @@ def backtest(
     predicted = estimate_table(raw, table)
     errors = compare(raw, predicted)
     beside = predicted.join(table.table.drop(columns=["row"]))
-    if out is not None or report is not None:
+    if out is not None:
         from pddplan.report.files import write_atomically
-        from pddplan.report.html import render
+
+        write_atomically(out, beside.to_csv(index=False, float_format="%.6g"), force)
+        note(f"wrote {out}")
+    if report is not None:
         from pddplan.report.server_page import backtest_page
 
-        if out is not None:
-            write_atomically(out, beside.to_csv(index=False, float_format="%.6g"), force)
-            note(f"wrote {out}")
-        if report is not None:
-            write_atomically(report, render(backtest_page(errors, beside, ", ".join(rows))), force)
-            note(f"wrote {report}")
+        write_page(backtest_page(errors, beside, ", ".join(rows)), report, force)
     if json_ is not None:
         write_json({"schema_version": SCHEMA_VERSION, "errors": errors}, json_, force)
         if json_ == "-":

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pddplan.cli.common import ForceOption, PriceSourceOption, SetOption, note, planned
+from pddplan.cli.common import ForceOption, PriceSourceOption, SetOption, note, planned, write_page
 
 app = typer.Typer()
 OutputOption = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write.")]
@@ -30,8 +30,7 @@ def report(
     """
     from pddplan.errors import InputError, Problem
     from pddplan.report.compare_page import compare_page
-    from pddplan.report.files import check_target, write_atomically
-    from pddplan.report.html import render
+    from pddplan.report.files import check_target
     from pddplan.report.plan_page import plan_page, report_source
 
     if len(scenarios) > 2:
@@ -45,8 +44,7 @@ def report(
         page = plan_page(report_source(context, result, _command()), lang)
     else:
         page = compare_page(results[0], results[1], _command(), lang)
-    write_atomically(output, render(page), force)
-    note(f"wrote {output}")
+    write_page(page, output, force)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, console, note, print_table, write_json
+from pddplan.cli.common import ForceOption, JsonOption, ReportOption, console, note, print_table, write_json, write_page
 
 if TYPE_CHECKING:
     from pddplan.units import Quantity
@@ -36,7 +36,7 @@ def stats(
     columns: Annotated[str | None, typer.Option(metavar="MAP", help="time=NAME,input=NAME,output=NAME of a CSV.")] = None,
     time_unit: Annotated[str | None, typer.Option(help="s, ms or us, of numeric times.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad lines out, and count them.")] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the charts as an HTML page.")] = None,
+    report: ReportOption = None,
     json_: JsonOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -70,12 +70,9 @@ def stats(
     for warning in measured.warnings:
         note(f"warning: {warning}")
     if report is not None:
-        from pddplan.report.files import write_atomically
-        from pddplan.report.html import render
         from pddplan.report.trace_page import trace_page
 
-        write_atomically(report, render(trace_page(measured, per_token, model or "")), force)
-        note(f"wrote {report}")
+        write_page(trace_page(measured, per_token, model or ""), report, force)
     if json_ is not None:
         write_json(stats_document(measured, per_token), json_, force)
     if json_ != "-":
