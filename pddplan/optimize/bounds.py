@@ -19,6 +19,7 @@ from pddplan.optimize.routes import Need, Route
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.pdd.decode_pool import decode_state
 from pddplan.pdd.demand import RoleDemand, demand_shares
+from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.flows import transfer_of
 from pddplan.pdd.laws import GRID
 from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings
@@ -130,9 +131,10 @@ class StageBounds:
         """Whether ``serving`` instances could carry ``rate_per_s`` if all other stages took no time."""
         deployment = self.context.deployments[candidate.configuration.deployment]
         if candidate.role == "AGG":
-            decision = Decision((Pool(candidate.configuration, serving),), (), self.settings)
-            evaluation = self.judge(decision, rate_per_s / deployment.mix.rate_per_s)
-            return evaluation.feasible
+            decision, scale = Decision((Pool(candidate.configuration, serving),), (), self.settings), rate_per_s / deployment.mix.rate_per_s
+            if len(self.context.deployments) == 1:
+                return self.judge(decision, scale).feasible
+            return evaluate(self.context.with_deployments({deployment.name: deployment}), decision, scale).feasible
         if candidate.role == "P":
             return self._prefills(candidate, need, deployment, serving, rate_per_s)
         return self._decodes(candidate, need, deployment, serving, rate_per_s)

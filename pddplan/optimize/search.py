@@ -119,7 +119,7 @@ class Search:
     _thresholds: list[float | None] = field(default_factory=list)
     _plenty: dict[tuple[Route, Settings], tuple[float | None, ...]] = field(default_factory=dict)
     _closed: float = -math.inf
-    _started: float = 0.0
+    started: float = 0.0
     _asked: int = 0
 
     @property
@@ -147,7 +147,7 @@ class Search:
         """The best plan and its bound. Deterministic unless the time limit ends it."""
         if not self.servable:
             return self.outcome
-        self._started, self._asked = time.monotonic(), self.judge.evaluations
+        self.started, self._asked = time.monotonic(), self.judge.evaluations
         thresholds = relay_thresholds_s(self.context, self.routes)
         self._thresholds = list(thresholds)
         remaining = self._try(outer_settings(self.context, self.routes), thresholds)
@@ -394,7 +394,7 @@ class Search:
 
     def _exhausted(self) -> bool:
         """Whether time or evaluations are used up; without a plan so far only NO_PLAN_YET times as many evaluations end the search."""
-        late = self.effort.seconds is not None and time.monotonic() - self._started > self.effort.seconds
+        late = self.effort.seconds is not None and time.monotonic() - self.started > self.effort.seconds
         most = self.effort.evaluations * (1 if self.incumbent is not None else NO_PLAN_YET)
         return late or self.judge.evaluations - self._asked >= most
 
