@@ -26,6 +26,7 @@ from pddplan.pdd.line import Line
 from pddplan.pdd.plan import Configuration, Settings
 from pddplan.pdd.prefill_queue import Passes, QueueLaw, passes_of, queue_law
 from pddplan.queueing.ggc import Dispatch
+from pddplan.roofline.overlay_file import overlay_beside
 from pddplan.roofline.speculation import Speculation
 from pddplan.scenario.schema import ChipStock, Fabric, Model, Policy, Scenario, Singular, TermPrices
 from pddplan.scenario.sla import Sla
@@ -110,7 +111,8 @@ class PlanContext:
                     Problem(f"{place}.chip", f"{chip.slug} stands twice at site {site}", "one entry per chip and site")
                 )
                 continue
-            stocks[site, chip.slug] = (index, stock)
+            own = None if stock.engine is None else overlay_beside(stock.engine, scenario.base)
+            stocks[site, chip.slug] = (index, stock.model_copy(update={"engine": own}))
             try:
                 price = gpu_price(chip, stock, scenario.sites[site], scenario.cost, place, scenario.currency)
                 prices[site, chip.slug] = price.per_hour
@@ -349,7 +351,7 @@ def _deployment(scenario: Scenario, name: str) -> Deployment:
         mix=request_mix(given.workload, base_path=scenario.base),
         slas=tuple(entry.sla for entry in classes.values()),
         policy=given.policy,
-        engine=given.engine,
+        engine=overlay_beside(given.engine, scenario.base),
         speculation=_speculation(given.model),
     )
 
