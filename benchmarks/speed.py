@@ -1,6 +1,6 @@
 """Speed, memory and growth of pddplan, each beside its target and, where there is one, beside a peer timed in the same run.
 
-    python benchmarks/speed.py [--only process,warm,growth,imports] [--runs 3] [--write docs/validation/speed.md]
+    python benchmarks/speed.py [--only process,memory,warm,growth,imports] [--runs 3] [--write docs/validation/speed.md]
 
 Whole processes are timed from outside (start-up included), their memory is the operating system's account of the finished child.
 """
@@ -12,21 +12,30 @@ import gc
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-import yaml
-
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 PDDPLAN = [sys.executable, "-m", "pddplan"]
+PATIENCE_S = 180.0
+SERVERS = Path(__file__).parent / "data" / "servers.csv.gz"
+HEAD = """# Speed
+
+2026-11-30, `python benchmarks/speed.py --write docs/validation/speed.md`, one process at a time on {cores} cores whose load was {load:.1f}
+at the start: where other work ran beside it, CPU seconds and ratios are what to read. Whole processes include start-up; peers are timed in
+the same run; medians of {runs} runs where a run is short."""
 CHIPS = (
     *("h100-sxm", "h200-sxm", "b200", "b300", "gb200", "gb300", "h20-96", "h20-141", "h800-sxm", "a100-80-sxm", "a800-sxm", "h100-pcie"),
     *("h100-nvl", "l40s", "rtx-pro-6000-server", "mi300x", "mi325x", "mi355x", "gaudi3", "ascend-910c"),
@@ -42,14 +51,20 @@ class Cost:
     peak_mb: float
 
 
-def process(command: list[str], runs: int = 1, accepted: tuple[int, ...] = (0,)) -> Cost:
-    """Cost of a whole process; ends the benchmark where it fails."""
+def process(command: Sequence[str], runs: int = 1, accepted: tuple[int, ...] = (0,), **environment: str) -> Cost:
+    """Cost of a whole process, killed after ``PATIENCE_S``; ends the benchmark where it fails with a code not ``accepted``.
+
+    A child's peak memory counts this process as it starts the child, which is why numpy is imported only where it is used.
+    """
     costs = []
     for _ in range(runs):
         with tempfile.TemporaryFile() as errors:
             start = time.perf_counter()
-            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=os.environ | environment)
+            killer = threading.Timer(PATIENCE_S, child.kill)
+            killer.start()
             _, status, usage = os.wait4(child.pid, 0)
+            killer.cancel()
             wall = time.perf_counter() - start
             child.returncode = os.waitstatus_to_exitcode(status)
             if child.returncode not in accepted:
@@ -71,8 +86,10 @@ def timed(work: Callable[[], Any], runs: int) -> float:
     return median(seconds)
 
 
-def fleet(sites: int, chips: int, rows: int = 1000) -> dict[str, Any]:
+def fleet(sites: int, chips: int) -> dict[str, Any]:
     """Every room has every chip in every role, every two rooms a line; prices and stocks differ from room to room."""
+    import numpy as np
+
     rng = np.random.default_rng(1)
     names = [f"S{i}" for i in range(sites)]
     rooms = {
@@ -94,7 +111,7 @@ def fleet(sites: int, chips: int, rows: int = 1000) -> dict[str, Any]:
         "links": links,
         "workload": {
             "rate": "40 req/s",
-            "rows": rows,
+            "rows": 1000,
             "classes": {
                 "agent": {
                     "input_tokens": {"lognormal": {"p50": "16k", "p99": "100k"}},
@@ -109,16 +126,27 @@ def fleet(sites: int, chips: int, rows: int = 1000) -> dict[str, Any]:
     }
 
 
+def chain(sites: int, chips: int) -> dict[str, Any]:
+    """A fleet whose rooms stand in a row, each joined to the next, under one written policy: what grows is the program, not the search."""
+    found = fleet(sites, chips)
+    names = list(found["sites"])
+    found["links"] = {f"{a}-{b}": found["links"][f"{a}-{b}"] for a, b in pairwise(names)}
+    return found | {"policy": {"relay_threshold": "0.5 s", "handoff": "one-shot", "p_routing": {"threshold": "100k"}}}
+
+
 class Bench:
     def __init__(self, folder: Path, runs: int) -> None:
         self.folder, self.runs = folder, runs
 
     def scenario(self, document: dict[str, Any], name: str = "scenario.yaml") -> str:
+        import yaml
+
         path = self.folder / name
         path.write_text(yaml.safe_dump(document), encoding="utf-8")
         return str(path)
 
     def trace(self, requests: int) -> str:
+        import numpy as np
         from trace_speed import conversations
 
         path = self.folder / f"{requests}.jsonl"
@@ -135,36 +163,69 @@ class Bench:
             return f"| {name} | {target} | {cost.wall_s:.2f} | {cost.cpu_s:.2f} | {cost.peak_mb:.0f} | {peer} |"
 
         bare = process([sys.executable, "-c", "pass"], self.runs + 2)
-        libraries = process([sys.executable, "-c", "import numpy, scipy.optimize, pandas, pydantic, yaml, rich.table, typer"], self.runs)
+        libraries = process(
+            [sys.executable, "-c", "import numpy, scipy.special, numba, pulp, pydantic, yaml, rich.table, typer"], self.runs
+        )
         helped = process([*PDDPLAN, "--help"], self.runs + 2)
         yield row("`--help`", "0.4 s", helped, f"{helped.cpu_s / bare.cpu_s:.1f} x the CPU of bare Python")
+
+        def planned(name: str, words: str, target: str, cost: Cost) -> str:
+            peer = f"{cost.cpu_s / libraries.cpu_s:.1f} x the CPU of importing the libraries it uses"
+            return row(f"`optimize {name}`{words}", target, cost, peer)
+
+        with tempfile.TemporaryDirectory(dir=self.folder) as empty:
+            first = process([*PDDPLAN, "optimize", "01-minimal"], NUMBA_CACHE_DIR=empty)
+        yield planned("01-minimal", ", first run ever (compiles)", "", first)
         for name, target in (("01-minimal", "3 s, 300 MB"), ("pdd-reference", "10 s")):
-            cost = process([*PDDPLAN, "optimize", name], self.runs)
-            peer = f"{cost.cpu_s / libraries.cpu_s:.1f} x the CPU of importing numpy, scipy and pandas"
-            yield row(f"`optimize {name}`", target, cost, peer)
-        plan = str(self.folder / "plan.json")
-        process([*PDDPLAN, "optimize", "01-minimal", "--json", plan, "--force"])
-        predicted, replayed = process([*PDDPLAN, "evaluate", plan], self.runs), process([*PDDPLAN, "simulate", plan], 1)
+            yield planned(name, "", target, process([*PDDPLAN, "optimize", name], self.runs))
+        predicted, replayed = process([*PDDPLAN, "evaluate", self.plan()], self.runs), process([*PDDPLAN, "simulate", self.plan()])
         yield row("`evaluate` (percentiles of a plan)", "", predicted, f"{predicted.cpu_s / replayed.cpu_s:.2f} x the CPU of its replay")
         curve = process([*PDDPLAN, "trace", "stats", self.trace(1_000_000), "--json", "-"])
         one = process([sys.executable, __file__, "--one-lru", self.trace(1_000_000)])
         peer = f"{curve.cpu_s / one.cpu_s:.2f} x the CPU of a dictionary LRU at one capacity"
         yield row("`trace stats`, 1,000,000 requests, whole curve", "30 s, 2 GB", curve, peer)
-        scenario = self.scenario(fleet(6, 20))
-        result = str(self.folder / "fleet.json")
-        cost = process([*PDDPLAN, "optimize", scenario, "--json", result, "--force"], accepted=(0, 3))
-        gap = json.loads(Path(result).read_text(encoding="utf-8"))["gap"] if Path(result).exists() else None
-        found = "no plan" if gap is None else f"gap {100 * gap:.3f} %"
+        result = self.folder / "fleet.json"
+        command = ["optimize", self.scenario(fleet(6, 20)), "--json", str(result), "--force"]
+        cost = process([*PDDPLAN, *command], accepted=(0, 3, -signal.SIGKILL))
+        gap = json.loads(result.read_text(encoding="utf-8"))["gap"] if result.exists() else None
+        found = f"no plan within {cost.wall_s:.0f} s" if gap is None else f"gap {100 * gap:.3f} %"
         yield row("`optimize`, 6 rooms x 20 chips x 3 roles", "60 s, gap 0.1 %", cost, found)
+
+    def memory(self) -> Iterator[str]:
+        """Every shipped scenario, and every command on one plan."""
+        from pddplan.scenario.load import shipped_scenarios
+
+        yield "| command | CPU s | peak MB |"
+        yield "|---|---|---|"
+        studied = "01-minimal"  # studies plan again and again
+        commands = [("optimize", name) for name in shipped_scenarios()]
+        commands += [(name, self.plan()) for name in ("evaluate", "simulate", "launch")]
+        commands += [("explain", self.plan(), "ttft_p99_s")]
+        commands += [
+            (name, self.plan(), "-o", str(self.folder / out), "--force") for name, out in (("report", "a.html"), ("export", "a.xlsx"))
+        ]
+        commands += [(name, "pdd-reference") for name in ("stability", "bathtub", "bandwidth")]
+        commands += [(name, studied) for name in ("pareto", "sensitivity", "robust", "savings")]
+        commands += [("sweep", studied, "--vary", "workload.rate=2,3,4", "--out", str(self.folder / "sweep.csv"), "--force")]
+        commands += [("backtest", str(SERVERS)), ("trace", "stats", self.trace(100_000), "--json", "-")]
+        for command in commands:
+            cost = process([*PDDPLAN, *command], accepted=(0, 3))
+            shown = " ".join(Path(word).name for word in command if word != "--force")
+            yield f"| `{shown}` | {cost.cpu_s:.1f} | {cost.peak_mb:.0f} |"
 
     def warm(self) -> Iterator[str]:
         """One core of a process that has everything imported."""
+        import numpy as np
+        import pandas as pd
+
         from pddplan import load_scenario
         from pddplan.hardware import load_chip
         from pddplan.model import load_model
         from pddplan.model.parallel import legal_parallels
         from pddplan.pipeline import plan
         from pddplan.stages.roofline import RooflineTable, roofline_instance
+        from pddplan.stages.serving import estimate_table
+        from pddplan.workload.trace_reader import read_trace
 
         yield "| work | target | measured |"
         yield "|---|---|---|"
@@ -178,6 +239,10 @@ class Bench:
 
         seconds = timed(points, 5 * self.runs)
         yield f"| design points (instance x load: decode step and prefill) a second | 10,000 | {batches.size / seconds:,.0f} |"
+        servers = pd.read_csv(SERVERS)
+        many = pd.concat([servers] * (100_000 // len(servers) + 1), ignore_index=True)
+        seconds = timed(lambda: estimate_table(many), 1)
+        yield f"| rows of `estimate` a second, of {len(many):,} | 50,000 | {len(many) / seconds:,.0f} |"
         search = load_scenario(
             "01-minimal",
             {
@@ -196,39 +261,87 @@ class Bench:
         for explain, words in ((False, "the plan alone"), (True, "with baselines, what binds, what lost")):
             seconds = timed(lambda explain=explain: plan(search, explain=explain), self.runs)  # type: ignore[misc]
             yield f"| full search, Qwen3-32B-FP8 on 32 H200, {words} | 0.5 s | {seconds:.2f} s |"
+        trace = self.trace(100_000)
+        ours, theirs = timed(lambda: read_trace(Path(trace)), 1), timed(lambda: pd.read_json(trace, lines=True), 1)
+        yield f"| reading a trace of 100,000 requests (JSON lines) | pandas: {theirs:.2f} s | {ours:.2f} s, {ours / theirs:.2f} x |"
+        yield self._queue_row()
+
+    def _queue_row(self) -> str:
+        """Percentiles of M/G/8 at load 0.8 by formula, against a run of Ciw long enough for its P99."""
+        import ciw
+        import numpy as np
+
+        from pddplan.queueing.ggc import waiting_law
+        from pddplan.queueing.grid import TimeGrid
+
+        grid, sigma, customers = TimeGrid(), 0.8, 20_000
+        services = np.exp(sigma * np.random.default_rng(1).standard_normal(4000))
+        rate = 8 * 0.8 / services.mean()
+        law = timed(lambda: grid.quantile(waiting_law(8, rate, services, np.ones(4000), 1.0, "central", grid).cdf, [0.5, 0.9, 0.99]), 5)
+
+        def simulated() -> None:
+            network = ciw.create_network(
+                arrival_distributions=[ciw.dists.Exponential(rate)],
+                service_distributions=[ciw.dists.Lognormal(0.0, sigma)],
+                number_of_servers=[8],
+            )
+            ciw.Simulation(network).simulate_until_max_customers(customers)
+
+        peer = timed(simulated, 1)
+        ours = f"{1e3 * law:.2f} ms, {peer / law:,.0f} x faster"
+        return f"| percentiles of the wait in M/G/8 | Ciw, {customers:,} customers: {peer:.2f} s | {ours} |"
 
     def growth(self) -> Iterator[str]:
-        """CPU seconds of the work alone (its command's start-up taken off); slope 1 in log-log is linear."""
+        """CPU seconds of the work alone in a warm process; the exponent of size fitted to them."""
+        import numpy as np
+
         from pddplan import load_scenario
-        from pddplan.pipeline import evaluate, plan
+        from pddplan.pipeline import evaluate_plan, plan
+        from pddplan.scenario.schema import Scenario
         from pddplan.workload.prefix_cache import cache_hits, p_sequence
         from pddplan.workload.trace_reader import read_trace
 
-        yield "| what grows | sizes | CPU s | slope (1: linear) |"
+        yield "| what grows | sizes | CPU s | exponent (1: linear) |"
         yield "|---|---|---|---|"
 
         def row(name: str, sizes: list[int], seconds: list[float]) -> str:
             slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
             return f"| {name} | {', '.join(f'{s:,}' for s in sizes)} | {', '.join(f'{s:.3g}' for s in seconds)} | {slope:.2f} |"
 
-        rows = [1000, 2000, 4000, 8000]
-        plans = [load_scenario(self._fixed(n)) for n in rows]
-        yield row("rows of the mix (evaluate a plan in two rooms)", rows, [timed(lambda s=s: evaluate(s), self.runs) for s in plans])  # type: ignore[misc]
-        chips = [2, 4, 8, 16]
-        seconds = [timed(lambda n=n: plan(load_scenario(self.scenario(fleet(2, n))), explain=False), 1) for n in chips]  # type: ignore[misc]
-        yield row("chips in two rooms (plan)", chips, seconds)
-        sites = [2, 3, 4, 6]
-        seconds = [timed(lambda n=n: plan(load_scenario(self.scenario(fleet(n, 4))), explain=False), 1) for n in sites]  # type: ignore[misc]
-        yield row("rooms of four chips, each two joined (plan)", sites, seconds)
+        decision = plan(load_scenario("pdd-reference"), explain=False).evaluation.decision
+        rows = [1250, 2500, 5000, 10_000, 20_000]
+        mixes = [load_scenario("pdd-reference", {"workload.rows": str(n)}) for n in rows]
+        yield row(
+            "rows of the mix (mix and evaluation of a plan in two rooms)",
+            rows,
+            [timed(lambda s=s: evaluate_plan(s, decision), self.runs) for s in mixes],  # type: ignore[misc]
+        )
+
+        def program(scenario: Scenario) -> tuple[int, float, int]:
+            start = time.process_time()
+            log = plan(scenario, explain=False).search
+            return log.columns, time.process_time() - start, log.programs
+
+        shapes = {
+            "chips in two rooms: 2, 4, 8, 12": [(2, n) for n in (2, 4, 8, 12)],
+            "rooms of four chips in a row: 2, 3, 4, 6": [(n, 4) for n in (2, 3, 4, 6)],
+        }
+        for name, sizes in shapes.items():
+            found = [program(load_scenario(self.scenario(chain(*size)))) for size in sizes]
+            columns, seconds, programs = map(list, zip(*found, strict=True))
+            yield row(f"{name}; columns (whole plan)", columns, seconds)
+            each = [s / n for s, n in zip(seconds, programs, strict=True)]
+            yield row(f"the same, one of its {', '.join(map(str, programs))} programs", columns, each)
         requests = [50_000, 100_000, 200_000, 400_000]
         read = [timed(lambda n=n: cache_hits(p_sequence(read_trace(Path(self.trace(n))))), 1) for n in requests]  # type: ignore[misc]
         yield row("requests of a trace (read, hit-rate curve)", requests, read)
 
-    def _fixed(self, rows: int) -> str:
-        """A plan's JSON with so many rows in its mix."""
-        out = str(self.folder / f"rows-{rows}.json")
-        process([*PDDPLAN, "optimize", self.scenario(fleet(2, 2, rows)), "--json", out, "--force"])
-        return out
+    def plan(self) -> str:
+        """The plan of the reference scenario as JSON, made once."""
+        path = self.folder / "plan.json"
+        if not path.exists():
+            process([*PDDPLAN, "optimize", "pdd-reference", "--json", str(path)])
+        return str(path)
 
     def imports(self) -> Iterator[str]:
         """Where a cold start goes: seconds in each package at import, self time."""
@@ -267,7 +380,13 @@ def one_lru(path: str) -> None:
     print(hits / total)
 
 
-TITLES = {"process": "Whole processes", "warm": "A warm process", "growth": "Growth", "imports": "Cold start"}
+TITLES = {
+    "process": "Whole processes",
+    "memory": "Memory of each command",
+    "warm": "A warm process",
+    "growth": "Growth",
+    "imports": "Cold start",
+}
 
 
 def main() -> None:
@@ -280,19 +399,20 @@ def main() -> None:
     if given.one_lru:
         one_lru(given.one_lru)
         return
+    head = HEAD.format(cores=os.cpu_count(), load=os.getloadavg()[0], runs=given.runs)
+    lines = [head]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), given.runs)
-        lines = []
         for part in given.only.split(","):
+            start = time.perf_counter()
             lines += ["", f"## {TITLES[part]}", ""]
             print("\n".join(lines[-3:]), flush=True)
             for text in getattr(bench, part)():
                 lines.append(text)
                 print(text, flush=True)
+            print(f"({time.perf_counter() - start:.0f} s)", file=sys.stderr)
     if given.write:
-        page = given.write.read_text(encoding="utf-8") if given.write.exists() else ""
-        head = page.partition("\n## ")[0].strip() or "# Speed"
-        given.write.write_text(head + "\n" + "\n".join(lines) + "\n", encoding="utf-8")
+        given.write.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

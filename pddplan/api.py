@@ -86,9 +86,9 @@ def _model_problems(name: str, base: Path) -> tuple[Problem, ...]:
 
 
 def _engine_problems(name: str, base: Path) -> tuple[Problem, ...]:
-    from pddplan.roofline.overlay_file import read_overlay
+    from pddplan.roofline.overlay_file import overlay_beside, read_overlay
 
-    return _problems(lambda: read_overlay(name))
+    return _problems(lambda: read_overlay(overlay_beside(name, base)))
 
 
 def _problems(look_up: Any) -> tuple[Problem, ...]:

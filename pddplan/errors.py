@@ -5,7 +5,7 @@ Exit codes (the command line maps each class to its own): 0 ok, 1 bug, 2 input, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -50,18 +50,42 @@ class InfeasibleError(PddplanError):
 
     constraint: the one that binds (``memory``, ``sla.ttft.p99``, ``stock`` ...).
     detail: the number that rejected the best candidate, with its limit.
-    relaxations: the least change of each constraint that would make a plan possible, best first.
+    relaxations: the least change of each constraint that would make a plan possible, best first; settings: the same as values by
+    path. conflict: the constraints that cannot all hold.
     """
 
     exit_code = 3
 
-    def __init__(self, constraint: str, detail: str, relaxations: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        constraint: str,
+        detail: str,
+        relaxations: Iterable[str] = (),
+        settings: Iterable[Mapping[str, object]] = (),
+        conflict: Iterable[str] = (),
+    ) -> None:
         self.constraint = constraint
         self.detail = detail
         self.relaxations: tuple[str, ...] = tuple(relaxations)
+        self.settings = tuple(settings)
+        self.conflict = tuple(conflict)
         lines = [f"no plan is feasible: {constraint}: {detail}"]
-        lines += [f"  would help: {relaxation}" for relaxation in self.relaxations]
+        if len(self.conflict) > 1:
+            lines.append(f"  in conflict: {', '.join(self.conflict)}")
+        for index, relaxation in enumerate(self.relaxations):
+            changes = self.settings[index].items() if index < len(self.settings) else ()
+            asked = " ".join(f"--set '{path}={_flow(value)}'" for path, value in changes)
+            lines.append(f"  would help: {relaxation}" + (f"  ({asked})" if asked else ""))
         super().__init__("\n".join(lines))
+
+
+def _flow(value: object) -> str:
+    """A value as ``--set`` reads it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class SolverError(PddplanError):

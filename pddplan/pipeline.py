@@ -40,7 +40,7 @@ def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
     if outcome.best is None and outcome.timed_out:
         raise SolverError(f"no plan was found within {scenario.search.time_limit:g} s; allow more: --set search.time_limit='10 min'")
     if outcome.best is None:
-        raise explain_infeasible(search)
+        raise explain_infeasible(search, relax=explain)
     best, gap = outcome.best, outcome.gap(scenario.objective)
     bound = -outcome.bound if scenario.objective == "min-cost" else outcome.bound
     others = baselines(context, search.candidates, best.decision, search.effort.quick()) if explain else ()

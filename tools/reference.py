@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
@@ -49,7 +49,8 @@ def _command(path: str, command: Any) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option"]
     words = " ".join(
-        (p.metavar or str(p.name).upper()) if p.required else f"[{(p.metavar or str(p.name).upper()).strip('[]')}]" for p in arguments
+        name if required else f"[{name.strip('[]')}]"
+        for name, required in ((p.metavar or str(p.name).upper(), p.required) for p in arguments)
     )
     yield from (
         "",
@@ -60,17 +61,26 @@ def _command(path: str, command: Any) -> Iterator[str]:
         f"    {path} [OPTIONS] {words}".rstrip(),
         "",
     )
-    rows = [(f"`{p.metavar or str(p.name).upper()}`", getattr(p, "help", None) or "") for p in arguments]
+    rows = [(f"`{p.metavar or _choices(p) or str(p.name).upper()}`", (getattr(p, "help", None) or "") + _default_of(p)) for p in arguments]
     for option in options:
         names = ", ".join(option.opts + option.secondary_opts)
-        value = "" if option.is_flag else f" {option.metavar or str(option.name).upper()}"
-        rows.append((f"`{names}{value}`", option.help or ""))
+        value = "" if option.is_flag else f" {option.metavar or _choices(option) or str(option.name).upper()}"
+        rows.append((f"`{names}{value}`", (option.help or "") + _default_of(option)))
     if rows:
         yield from (
             "| | |",
             "|---|---|",
             *(f"| {left.replace('|', chr(92) + '|')} | {right.replace('|', chr(92) + '|')} |" for left, right in rows),
         )
+
+
+def _choices(parameter: Any) -> str:
+    return "|".join(choice for choice in get_args(parameter.type_descriptor.annotation) if isinstance(choice, str))
+
+
+def _default_of(parameter: Any) -> str:
+    default = parameter.default
+    return f" [default: {default}]" if default not in (None, "", False, []) and not parameter.required else ""
 
 
 def scenario() -> str:

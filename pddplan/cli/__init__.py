@@ -151,9 +151,15 @@ def run(args: list[str]) -> int:
         context = getattr(error, "ctx", None)
         hint = f" (see '{context.command_path} --help')" if context is not None else ""
         return _say(f"{error.format_message()}{hint}", 2)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as error:
+        if isinstance(ended := error.__cause__, EOFError):  # a file that ends too soon, which the command parser takes for an interrupt
+            return _bug(ended, "-v" in args or "--verbose" in args)
         return _say("interrupted; files already finished are kept, none is half written", INTERRUPTED)
     except BrokenPipeError:
+        return _give_up_stdout()
+    except SystemExit as error:  # the command parser's answer to a broken pipe
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
         return _give_up_stdout()
     except OSError as error:
         return _say(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", 2)
@@ -181,6 +187,8 @@ def _bug(error: Exception, verbose: bool) -> int:
     while trace is not None:
         where = f" at {os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
         trace = trace.tb_next
+    if " at <frozen importlib" in where:
+        return _say(f"a damaged installation: {error}; install pddplan again, or delete the __pycache__ folders of Python's packages", 1)
     return _say(f"a bug in pddplan: {type(error).__name__}: {error}{where} (run 'pddplan -v ...' for the traceback)", 1)
 
 

@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from pddplan.optimize.result import PlanResult
     from pddplan.pdd.context import PlanContext
@@ -115,6 +116,19 @@ def console() -> Console:
 
     own_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return Console(highlight=False, width=None if own_width else 100)
+
+
+def print_table(table: Table) -> None:
+    """Print a table to stdout, text wrapped to the width; no number or name is cut, though lines get longer than a narrow terminal."""
+    from rich.cells import cell_len
+    from rich.measure import Measurement
+
+    out = console()
+    for column in table.columns:
+        words = (word for cell in (column.header, *column.cells) for word in str(cell).split())
+        column.min_width = max(map(cell_len, words), default=0)
+    out.width = max(out.width, Measurement.get(out, out.options.update(max_width=10_000), table).minimum)
+    out.print(table, crop=False)
 
 
 def note(text: str) -> None:

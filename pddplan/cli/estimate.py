@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, check_output, console, note, write_json
+from pddplan.cli.common import ForceOption, JsonOption, ReportOption, check_output, console, note, print_table, write_json, write_page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,6 +67,9 @@ def estimate(
     force: ForceOption = False,
 ) -> None:
     """Predict TTFT, TPOT and throughput of one server with its step breakdown, KV limit and error band; or of a table.
+
+    A table has the columns model, chip, engine, isl, osl, and as far as they matter concurrency, tp, dp, pp, ep, precision, mode (agg,
+    disagg), length_law (fixed; random: uniform in 0.8 to 1 of the nominal lengths, the default).
 
     Example: pddplan estimate --model Qwen/Qwen3-32B --chip h100-sxm --engine vllm --tp 4 --isl 4k --osl 500 --concurrency 32
     """
@@ -225,7 +228,7 @@ def _show(document: dict[str, Any]) -> None:
         table = Table("component", "time", "share", "bound by", title=title, title_justify="left", box=None, pad_edge=False)
         for part in document[key]:
             table.add_row(part["name"], duration(part["seconds"]), f"{part['share']:.0%}", part["binding"])
-        out.print(table)
+        print_table(table)
     for warning in document["warnings"]:
         note(f"warning: {warning}")
 
@@ -261,7 +264,7 @@ def backtest(
     rows: Annotated[list[str], typer.Argument(metavar="ROWS.csv...", help="Tables with measured_ttft_ms and measured_tpot_ms.")],
     engine: EngineOption = None,
     out: OutOption = None,
-    report: Annotated[str | None, typer.Option("--report", metavar="FILE.html", help="Write tables and charts as one page.")] = None,
+    report: ReportOption = None,
     json_: JsonOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -282,17 +285,15 @@ def backtest(
     predicted = estimate_table(raw, table)
     errors = compare(raw, predicted)
     beside = predicted.join(table.table.drop(columns=["row"]))
-    if out is not None or report is not None:
+    if out is not None:
         from pddplan.report.files import write_atomically
-        from pddplan.report.html import render
+
+        write_atomically(out, beside.to_csv(index=False, float_format="%.6g"), force)
+        note(f"wrote {out}")
+    if report is not None:
         from pddplan.report.server_page import backtest_page
 
-        if out is not None:
-            write_atomically(out, beside.to_csv(index=False, float_format="%.6g"), force)
-            note(f"wrote {out}")
-        if report is not None:
-            write_atomically(report, render(backtest_page(errors, beside, ", ".join(rows))), force)
-            note(f"wrote {report}")
+        write_page(backtest_page(errors, beside, ", ".join(rows)), report, force)
     if json_ is not None:
         write_json({"schema_version": SCHEMA_VERSION, "errors": errors}, json_, force)
         if json_ == "-":
@@ -309,7 +310,7 @@ def backtest(
                 *numbers,
                 f"{100 * float(str(row['coverage'])):.0f}",
             )
-        console().print(shown)
+        print_table(shown)
 
 
 @app.command()
@@ -378,7 +379,7 @@ def _show_calibration(document: dict[str, Any]) -> None:
     table = Table("constant", "factor on shipped", "spread left", box=None, pad_edge=False)
     for name, factor in factors.items():
         table.add_row(name, f"{factor:.3f}", f"{document['posterior_over_prior_spread'][name]:.0%}")
-    out.print(table)
+    print_table(table)
     errors = Table("errors", "metric", "rows", "median %", "mean %", "p90 %", "bias %", box=None, pad_edge=False)
     for label, metrics in document["errors_percent"].items():
         for metric, e in metrics.items():
@@ -386,7 +387,7 @@ def _show_calibration(document: dict[str, Any]) -> None:
                 errors.add_row(
                     label.replace("_", " "), metric, f"{e['rows']:.0f}", *(f"{e[k]:.1f}" for k in ("median", "mean", "p90", "bias"))
                 )
-    out.print(errors)
+    print_table(errors)
     out.print(f"Left out one group at a time, by {document['grouped_by']} ({document['groups']} groups).")
     for reason in document["skipped"]:
         note(f"not used: {reason}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, console, write_json
+from pddplan.cli.common import ForceOption, JsonOption, console, print_table, write_json
 
 if TYPE_CHECKING:
     from pddplan.model.kv_cache import KvCache
@@ -63,16 +63,16 @@ def list_models(
         write_json({"schema_version": 1, "models": rows}, json_, force)
         if json_ == "-":
             return
-    from rich.table import Column, Table
+    from rich.table import Table
 
     headers = ("params (B)", "active (B)", "weights (GB)", "KV format", "KV B/token", "KV MB/request")
-    table = Table(Column("model", no_wrap=True), *headers, box=None, pad_edge=False)
+    table = Table("model", *headers, box=None, pad_edge=False)
     for row in rows:
         table.add_row(
             row["name"], f"{row['params'] / 1e9:.2f}", f"{row['params_active'] / 1e9:.2f}", f"{row['weight_bytes'] / 1e9:.1f}",
             row["kv_format"], f"{row['kv_bytes_per_token']:,.0f}", f"{row['kv_bytes_per_request_constant'] / 1e6:.2f}",
         )
-    console().print(table)
+    print_table(table)
 
 
 @app.command()
@@ -286,7 +286,7 @@ def _print_model(document: dict[str, Any]) -> None:
     for row in document["layers"]:
         rest = {key: value for key, value in row.items() if key not in ("count", "attention", "ffn")}
         layers.add_row(str(row["count"]), row["attention"], row["ffn"], ", ".join(f"{key} {value}" for key, value in rest.items()))
-    out.print(layers)
+    print_table(layers)
     table = Table("quantity", "value", show_header=False)
     table.add_row("parameters", f"{weights['params']:,} ({weights['params_active']:,} active)")
     if weights["params_mtp"] or weights["params_vision"]:
@@ -307,7 +307,7 @@ def _print_model(document: dict[str, Any]) -> None:
     if "budget" in kv:
         budget = kv["budget"]
         table.add_row(f"{_gb(budget['bytes'])} hold", f"{budget['tokens']:,} tokens in {budget['pages']:,} pages")
-    out.print(table)
+    print_table(table)
     for line in (*document["formulas"], *(f"note: {text}" for text in document["notes"])):
         out.print(line, markup=False)
     if document["ignored"]:
@@ -327,7 +327,7 @@ def _print_fit(document: dict[str, Any]) -> None:
     table.add_row("memory that a process can use", f"{found['capacity_bytes'] / 2**30:.2f}", f"{found['capacity_bytes'] / 1e9:.2f}")
     for row in found["waterfall"]:
         table.add_row(row["item"], f"{row['gib']:.2f}", f"{row['bytes'] / 1e9:.2f}")
-    out.print(table)
+    print_table(table)
     out.print(
         f"required {_gb(found['required_bytes'])} of {_gb(found['available_bytes'])} that the engine may use"
         + (f"; short by {found['shortfall_gib']:.2f} GiB" if found["shortfall_bytes"] else ""),

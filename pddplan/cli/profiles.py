@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, console, note, write_json
+from pddplan.cli.common import ForceOption, JsonOption, ReportOption, console, note, print_table, write_json, write_page
 
 if TYPE_CHECKING:
     from pddplan.hardware import Chip, LinkProfile, Sourced
@@ -45,7 +45,7 @@ def list_(
 def show(
     name: Annotated[str, typer.Argument(help="A chip, a line, a price book, or the path of your own file.")],
     json_: JsonOption = None,
-    report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write the roofline as an HTML page.")] = None,
+    report: ReportOption = None,
     force: ForceOption = False,
 ) -> None:
     """Show a profile: every number with its kind, date and source, and for a chip its roofline.
@@ -190,9 +190,12 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
         table.add_column(_HEADERS.get(key, key), justify="left" if isinstance(first, str) else "right", no_wrap=key == "name")
     for row in rows:
         table.add_row(
-            *(NOT_KNOWN if v is None else v if isinstance(v, str) else significant(v, 4).removesuffix(".000") for v in row.values())
+            *(
+                NOT_KNOWN if v is None else v if isinstance(v, str) else f"{v:,.0f}" if v == int(v) else significant(v, 4)
+                for v in row.values()
+            )
         )
-    console().print(table)
+    print_table(table)
 
 
 def _sourced_numbers(profile: Any, prefix: str = "") -> Iterator[tuple[str, Sourced]]:
@@ -275,10 +278,7 @@ def _write_page(profile: Any, target: str, force: bool) -> None:
     from pddplan.errors import InputError, Problem
     from pddplan.hardware import Chip
     from pddplan.report.chip_page import chip_page
-    from pddplan.report.files import write_atomically
-    from pddplan.report.html import render
 
     if not isinstance(profile, Chip):
         raise InputError(Problem("--report", f"{profile.slug} is not a chip", "a chip: lines and prices have no roofline"))
-    write_atomically(target, render(chip_page(profile, tuple(_sourced_numbers(profile)))), force)
-    note(f"wrote {target}")
+    write_page(chip_page(profile, tuple(_sourced_numbers(profile))), target, force)

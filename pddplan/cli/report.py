@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from pddplan.cli.common import ForceOption, PriceSourceOption, SetOption, note, planned
+from pddplan.cli.common import ForceOption, PriceSourceOption, SetOption, note, planned, write_page
 
 app = typer.Typer()
 OutputOption = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write.")]
@@ -31,8 +30,7 @@ def report(
     """
     from pddplan.errors import InputError, Problem
     from pddplan.report.compare_page import compare_page
-    from pddplan.report.files import check_target, write_atomically
-    from pddplan.report.html import render
+    from pddplan.report.files import check_target
     from pddplan.report.plan_page import plan_page, report_source
 
     if len(scenarios) > 2:
@@ -46,14 +44,15 @@ def report(
         page = plan_page(report_source(context, result, _command()), lang)
     else:
         page = compare_page(results[0], results[1], _command(), lang)
-    write_atomically(output, render(page), force)
-    note(f"wrote {output}")
+    write_page(page, output, force)
 
 
 @app.command()
 def export(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario file, a plan JSON, or a shipped name.")],
-    output: OutputOption = "plan.xlsx",
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="File or folder to write. [default: plan.xlsx; for tables plan]")
+    ] = None,
     set_: SetOption = None,
     format_: Annotated[
         Literal["xlsx", "csv", "parquet"], typer.Option("--format", help="A workbook, or a folder with a file per table.")
@@ -68,22 +67,22 @@ def export(
     Example: pddplan export pdd-reference -o plan.xlsx
     """
     from pddplan.pdd.context import traffic_of
-    from pddplan.report.files import check_target, write_atomically
+    from pddplan.report.files import check_folder, check_target, write_atomically
     from pddplan.report.spreadsheet import workbook, workbook_source
+    from pddplan.report.tables import plan_tables, table_bytes
 
-    if format_ == "xlsx":
-        check_target(output, force)
+    target = check_target(output or "plan.xlsx", force) if format_ == "xlsx" else check_folder(output or "plan")
     context, result = planned(scenario, set_, price_source)
     source = workbook_source(traffic_of(context), result, _command())
     if format_ == "xlsx":
-        write_atomically(output, workbook(source), force)
-        note(f"wrote {output}")
+        write_atomically(target, workbook(source), force)
+        note(f"wrote {target}")
         return
-    from pddplan.report.tables import plan_tables, table_bytes
-
-    for name, frame in plan_tables(source).items():
-        path = Path(output) / f"{name}.{format_}"
-        write_atomically(str(path), table_bytes(frame, format_), force)
+    files = {target / f"{name}.{format_}": table_bytes(frame, format_) for name, frame in plan_tables(source).items()}
+    for path in files:
+        check_target(path, force)
+    for path, content in files.items():
+        write_atomically(path, content, force)
         note(f"wrote {path}")
 
 

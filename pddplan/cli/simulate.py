@@ -14,6 +14,7 @@ from pddplan.cli.common import (
     ScenarioArgument,
     SetOption,
     console,
+    print_table,
     read_scenario,
     write_json,
 )
@@ -85,7 +86,7 @@ def _show(found: Comparison) -> None:
             "" if deviation is None else f"{100 * deviation:+.1f} %",
             "miss" if name in found.misses else "",
         )
-    out.print(table)
+    print_table(table)
     shares = {str(p.name): p.share for p in found.evaluation.pipelines}
     for name, share in found.pipelines.items():
         out.print(f"{name}: {100 * share:.1f} % of requests simulated, {100 * shares.get(name, 0.0):.1f} % predicted")

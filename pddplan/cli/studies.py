@@ -15,6 +15,7 @@ from pddplan.cli.common import (
     SetOption,
     console,
     planned_decision,
+    print_table,
     read_scenario,
     write_json,
     write_page,
@@ -212,7 +213,7 @@ def _show(headline: str, table: Table, notes: tuple[str, ...]) -> None:
             for cell in row
         ]
         grid.add_row(*cells)
-    out.print(grid)
+    print_table(grid)
     for text in (table.note, *notes):
         if text:
             out.print(text, markup=False, soft_wrap=True)

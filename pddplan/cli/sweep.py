@@ -9,7 +9,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, PriceSourceOption, ScenarioArgument, SetOption, note, read_scenario, write_json
+from pddplan.cli.common import (
+    ForceOption,
+    JsonOption,
+    PriceSourceOption,
+    ReportOption,
+    ScenarioArgument,
+    SetOption,
+    note,
+    read_scenario,
+    write_json,
+    write_page,
+)
 
 app = typer.Typer()
 
@@ -26,7 +37,7 @@ def sweep(
     jobs: Annotated[int, typer.Option(min=0, help="Local processes; 0 for one per core.")] = 1,
     dask: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Run on a Dask scheduler, such as tcp://host:8786.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the sample.")] = 0,
-    report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page.")] = None,
+    report: ReportOption = None,
     json_: JsonOption = None,
     force: ForceOption = False,
     price_source: PriceSourceOption = None,
@@ -79,10 +90,7 @@ def sweep(
     journal.path.unlink(missing_ok=True)
     note(f"wrote {out}")
     if report is not None:
-        from pddplan.report.html import render
-
-        write_atomically(report, render(sweep_page(read.name, varied, rows)), force)
-        note(f"wrote {report}")
+        write_page(sweep_page(read.name, varied, rows), report, force)
     if json_ is not None:
         write_json({"schema_version": 1, "rows": rows}, json_, force)
     if json_ != "-":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pddplan.cli.common import ForceOption, JsonOption, console, note, write_json
+from pddplan.cli.common import ForceOption, JsonOption, ReportOption, console, note, print_table, write_json, write_page
 
 if TYPE_CHECKING:
     from pddplan.units import Quantity
@@ -36,7 +36,7 @@ def stats(
     columns: Annotated[str | None, typer.Option(metavar="MAP", help="time=NAME,input=NAME,output=NAME of a CSV.")] = None,
     time_unit: Annotated[str | None, typer.Option(help="s, ms or us, of numeric times.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad lines out, and count them.")] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the charts as an HTML page.")] = None,
+    report: ReportOption = None,
     json_: JsonOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -70,12 +70,9 @@ def stats(
     for warning in measured.warnings:
         note(f"warning: {warning}")
     if report is not None:
-        from pddplan.report.files import write_atomically
-        from pddplan.report.html import render
         from pddplan.report.trace_page import trace_page
 
-        write_atomically(report, render(trace_page(measured, per_token, model or "")), force)
-        note(f"wrote {report}")
+        write_page(trace_page(measured, per_token, model or ""), report, force)
     if json_ is not None:
         write_json(stats_document(measured, per_token), json_, force)
     if json_ != "-":
@@ -205,7 +202,7 @@ def _show(stats: TraceStats, per_token: float | None) -> None:
         rows.insert(1, ("uncached", stats.hits.uncached_tokens))
     for name, p in rows:
         table.add_row(name, *(f"{value:,.0f}" for value in (p.mean, p.p50, p.p90, p.p99)))
-    out.print(table)
+    print_table(table)
     if stats.hits is None:
         return
     from pddplan.report.numbers import significant
@@ -215,7 +212,7 @@ def _show(stats: TraceStats, per_token: float | None) -> None:
     out.print(f"token-weighted hit rate {100 * hits.token_hit_rate:.2f} % in an unlimited cache")
     shares = Table("hit rate", *BUCKET_NAMES)
     shares.add_row("requests", *(f"{100 * share:.2f} %" for share in hits.buckets))
-    out.print(shares)
+    print_table(shares)
     out.print(f"deciles of the hit rate {', '.join(f'{100 * h:.3g}' for h in hits.deciles)} %")
     out.print(
         f"singular traffic (uncached over 32,768, output under 500): {100 * hits.singular_share:.2f} % of requests, "
@@ -228,4 +225,4 @@ def _show(stats: TraceStats, per_token: float | None) -> None:
     for point in hits.curve:
         size = [significant(point.tokens * per_token / 1e9)] if per_token else []
         curve.add_row(f"{point.blocks:,}", f"{point.tokens:,}", *size, f"{100 * point.hit_rate:.2f} %")
-    out.print(curve)
+    print_table(curve)

@@ -218,7 +218,8 @@ class Columns:
         each = self.bounds.loose(candidate, need)
         if each <= 0:
             return self._priced(name, pool, {}, np.empty(0, dtype=np.int64), np.empty(0), candidate)
-        counts = candidate.counts(self._serving_max(candidate, self._demand(candidate, need), each) + candidate.spare)
+        wanted = self._serving_max(candidate, self._demand(candidate, need), each) + candidate.spare
+        counts = candidate.counts(max(wanted, self._floor(candidate)))
         serving = counts - candidate.spare
         capacity = np.minimum(serving * each, 1e12)
         if name in self.tables:
@@ -251,7 +252,7 @@ class Columns:
         name = f"{candidate.name} [all]"
         self.slots[name] = slot
         work = sum(load for load in loads.values()) * mix.rate_per_s * self.scale_max
-        counts = candidate.counts(min(math.ceil(work) + candidate.spare, self._ceiling(candidate)))
+        counts = candidate.counts(max(min(math.ceil(work) + candidate.spare, self._ceiling(candidate)), self._floor(candidate)))
         return self._priced(name, pool, loads, counts, (counts - candidate.spare).astype(float), candidate, True)
 
     def _priced(
@@ -374,6 +375,10 @@ class Columns:
         if budget is not None and candidate.usd_per_h > 0:
             most = min(most, int(budget / candidate.usd_per_h * (1 + 1e-9)) + candidate.sunk)
         return most
+
+    def _floor(self, candidate: Candidate) -> int:
+        """Instances that must stand where the configuration is used, in whole steps, whether or not the demand needs them."""
+        return math.ceil(candidate.counts_min / candidate.step) * candidate.step
 
     def _serving_max(self, candidate: Candidate, demand: float, each: float) -> int:
         wanted = math.ceil(min(demand / each * HEADROOM, COUNT_LIMIT)) + 2 if each > 0 else 0

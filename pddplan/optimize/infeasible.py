@@ -1,43 +1,250 @@
-"""Why no plan exists: memory before SLA where memory is the cause, then stock, budget, line; and the least relaxation that helps."""
+"""Why no plan exists: memory before SLA where memory is the cause; the least change of each limit that helps, found by solving again."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
 
-from pddplan.errors import InfeasibleError
+from pddplan.errors import InfeasibleError, SolverError
 from pddplan.model.memory import Reserves, smallest_fit
-from pddplan.optimize.candidates import Candidates, layout
-from pddplan.optimize.relax import scaled, with_circuits, with_slas, with_stock
+from pddplan.optimize.candidates import layout
+from pddplan.optimize.judge import Judge
+from pddplan.optimize.knobs import TRICKLE, Knob, knobs_of, with_scenario
+from pddplan.optimize.relax import with_demand
 from pddplan.optimize.result import Rejection
-from pddplan.optimize.search import Effort, Outcome, Search
+from pddplan.optimize.search import QUICK_EVALUATIONS, Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext
-from pddplan.pdd.plan import Evaluation
+from pddplan.pdd.plan import Decision, Evaluation
 from pddplan.roofline.overlay_file import base_engine
-from pddplan.scenario.sla import Sla
 
-SLA_KINDS = ("ttft", "tpot", "stall", "e2e")
-LOOSEST = 64.0
-"""Latency limits are tried up to this multiple of themselves."""
-BISECTIONS = 6
-ROUGH_GAP = 0.02
-"""Searches for an explanation stop this near to the best."""
+PRECISION = 0.004
+"""Continuous limits are found to this share of themselves."""
+DIGITS = 4
+ASKING = ("served_share_min", "demand")
+"""Limits that are loosened by asking for less."""
 
 
-def explain_infeasible(search: Search) -> InfeasibleError:
-    """The error that names the constraint at fault, the number that shows it, and relaxations found by solving again."""
-    context, candidates, routes = search.context, search.candidates, search.routes
-    for name in context.deployments:
-        if not any(route.deployment == name for route in routes):
-            return _no_route(context, candidates, name)
-    relaxations = list(_relaxations(context, search))
-    constraint, detail = _cause(context, search, relaxations)
+class _TimeUpError(Exception):
+    """The time for explanations is over."""
+
+
+@dataclass
+class _TimedJudge(Judge):
+    """A judge that answers until ``deadline``: one search may ask for many evaluations of a heavily loaded line."""
+
+    deadline: float = math.inf
+
+    def probe(self, decision: Decision, rate_scale: float = 1.0) -> Evaluation:
+        if time.monotonic() > self.deadline:
+            raise _TimeUpError
+        return super().probe(decision, rate_scale)
+
+
+@dataclass
+class _Oracle:
+    """Whether contexts have a plan, by quick searches that stop at the first, until ``deadline`` (time.monotonic)."""
+
+    deadline: float
+
+    def plan(self, context: PlanContext, gap: float = math.inf) -> Incumbent | None:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise _TimeUpError
+        search = Search.of(context, Effort(QUICK_EVALUATIONS, left, gap))
+        search.judge = _TimedJudge(context, deadline=self.deadline)
+        try:
+            best = search.run().best
+        except SolverError as error:
+            raise _TimeUpError from error
+        if best is None and time.monotonic() > self.deadline:
+            raise _TimeUpError
+        return best
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Knobs turned to ``values``, with which a plan exists. least: no less will do, but for PRECISION."""
+
+    knobs: tuple[Knob, ...]
+    values: tuple[float, ...]
+    least: bool = True
+
+    @property
+    def text(self) -> str:
+        said = " and ".join(knob.say(value) for knob, value in zip(self.knobs, self.values, strict=True))
+        return said if self.least else f"{said}, or less: time ended the search for the least"
+
+    @property
+    def settings(self) -> dict[str, object]:
+        merged: dict[str, object] = {}
+        for knob, value in zip(self.knobs, self.values, strict=True):
+            merged |= knob.settings(value)
+        return merged
+
+
+@dataclass
+class _Relaxing:
+    """Turns the knobs of a context one by one, then two at a time."""
+
+    context: PlanContext
+    oracle: _Oracle
+    knobs: tuple[Knob, ...]
+    ways: list[_Way] = field(default_factory=list)
+    untried: tuple[str, ...] = ()
+
+    def run(self) -> None:
+        """Fill ``ways``: every single knob that helps; where none but asking for less does, the first pair too. ``untried``: what time
+        left out. Asking for less is tried first, since it nearly always helps, and told last.
+        """
+        helping: dict[int, list[tuple[Knob, Incumbent]]] = {}
+        order = sorted(range(len(self.knobs)), key=lambda i: self.knobs[i].constraint not in ASKING)
+        try:
+            for i in order:
+                helping[i] = self._helping(self.knobs[i])
+        except _TimeUpError:
+            self.untried = tuple(dict.fromkeys(knob.constraint for i, knob in enumerate(self.knobs) if i not in helping))
+        self.ways += [self._least((), *found) for i in sorted(helping) for found in helping[i]]
+        if not self.untried and all(way.knobs[0].constraint in ASKING for way in self.ways):
+            self._pair()
+
+    def _helping(self, knob: Knob) -> list[tuple[Knob, Incumbent]]:
+        """The knob, or those of its parts, with which turned as far as it goes there is a plan; the narrowest that do alone."""
+        plan = self.oracle.plan(knob.change(self.context, knob.loosest))
+        if plan is None:
+            return []
+        narrower = [each for part in knob.parts for each in self._helping(part)]
+        return narrower or [(knob, plan)]
+
+    def _pair(self) -> None:
+        """The first two knobs that help together, each turned no further than the other needs."""
+        try:
+            for one, other in combinations([knob for knob in self.knobs if knob.constraint not in ASKING], 2):
+                plan = self.oracle.plan(other.change(one.change(self.context, one.loosest), other.loosest))
+                if plan is not None:
+                    first = self._least((), one, plan, beside=other)
+                    second = self._least(((one, first.values[0]),), other, None)
+                    both = (first.values[0], second.values[0])
+                    self.ways.insert(0, _Way((one, other), both, first.least and second.least))
+                    return
+        except _TimeUpError:
+            self.untried = ("limits two by two",)
+
+    def _least(
+        self, turned: tuple[tuple[Knob, float], ...], knob: Knob, plan: Incumbent | None, beside: Knob | None = None
+    ) -> _Way:
+        """The least turn of a knob that leaves a plan, others ``turned``, and ``beside`` as far as it goes. ``plan``: one that stands
+        with the knob at its loosest.
+        """
+        base = self.context
+        for other, value in (*turned, *(() if beside is None else ((beside, beside.loosest),))):
+            base = other.change(base, value)
+        low, high, least = knob.has, knob.loosest, True
+        try:
+            high = self._reached(base, knob, plan)
+            while (middle := _between(knob, low, high)) is not None:
+                found = self.oracle.plan(knob.change(base, middle))
+                if found is None:
+                    low = middle
+                else:
+                    high = _nearer(knob, middle, self._needs(base, knob, found))
+        except _TimeUpError:
+            least = False
+        return _Way((knob,), (_snapped(knob, high),), least)
+
+    def _reached(self, base: PlanContext, knob: Knob, plan: Incumbent | None) -> float:
+        """A finite value at which a plan exists."""
+        if plan is None:
+            plan = self.oracle.plan(knob.change(base, knob.loosest))
+        if plan is not None and knob.needed is not None:
+            if knob.constraint == "budget":
+                plan = self.oracle.plan(knob.change(base, knob.loosest), PRECISION) or plan
+            return _nearer(knob, knob.loosest, self._needs(base, knob, plan))
+        value = knob.loosest
+        if math.isinf(value):
+            value = max(2 * knob.has, 1.0)
+            while self.oracle.plan(knob.change(base, value)) is None:
+                value *= 2
+        return value
+
+    def _needs(self, base: PlanContext, knob: Knob, plan: Incumbent) -> float:
+        return knob.loosest if knob.needed is None else knob.needed(base, plan)
+
+
+def _nearer(knob: Knob, value: float, needed: float) -> float:
+    """Of two values that work the one that asks for less, and never one that the scenario has."""
+    if not knob.loosest > knob.has:
+        return value
+    return min(value, needed) if needed > knob.has else value
+
+
+def _between(knob: Knob, low: float, high: float) -> float | None:
+    """A value to try next between one that fails and one that works; None where they are near enough."""
+    if knob.whole:
+        middle = (low + high) // 2 if high > low else -((-low - high) // 2)
+        return None if middle in (low, high) else middle
+    if abs(high / low - 1.0) <= PRECISION:
+        return None
+    return math.sqrt(low * high)
+
+
+def _snapped(knob: Knob, value: float) -> float:
+    """The value in DIGITS digits, rounded towards what asks for less."""
+    if knob.whole or value == 0 or math.isinf(value):
+        return value
+    step = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
+    rounded = math.ceil(value / step - 1e-6) if knob.loosest > knob.has else math.floor(value / step + 1e-6)
+    return float(f"{rounded * step:.{DIGITS}g}")
+
+
+def explain_infeasible(search: Search, relax: bool = True) -> InfeasibleError:
+    """The error that names the constraint at fault, the number that shows it, the limits in conflict, and the least change of each
+    that helps; ``relax`` False: without the changes. It takes what the search has left of the scenario's time limit, at least half of it.
+    """
+    context, limit = search.context, search.context.scenario.search.time_limit
+    deadline = max(search.started + limit, time.monotonic() + limit / 2)
+    relaxing = _Relaxing(_asked(context), _Oracle(deadline), tuple(knobs_of(context, search.candidates)) if relax else ())
+    relaxing.run()
+    constraint, detail = _cause(search, relaxing.ways)
+    if relaxing.untried:
+        detail += f"; time ended the search for what would help (search.time_limit {limit:g} s), untried: {', '.join(relaxing.untried)}"
+    elif relax and not relaxing.ways:
+        detail += "; no one limit loosened helps, nor any two"
+    elif relaxing.ways and len(relaxing.ways[0].knobs) > 1:
+        detail += "; no one of them loosened helps alone"
+    texts, settings = [way.text for way in relaxing.ways], [way.settings for way in relaxing.ways]
+    if constraint == "memory":
+        missing = next(name for name in context.deployments if not any(route.deployment == name for route in search.routes))
+        texts += [f"of memory alone: {text}" for text in _what_fits(context, missing)]
+    conflict = dict.fromkeys(knob.constraint for way in relaxing.ways for knob in way.knobs)
+    return InfeasibleError(constraint, detail, texts, settings, conflict)
+
+
+def _asked(context: PlanContext) -> PlanContext:
+    """The context whose plans are those that the scenario allows, asked for as the least cost of the least demand."""
+    scenario = context.scenario
+    share = {"min-cost": 1.0, "max-bcr": scenario.served_share_min, "max-goodput": TRICKLE}[scenario.objective]
+    asked = context if share == 1.0 else with_demand(context, share)
+    return with_scenario(asked, objective="min-cost", served_share_min=1.0)
+
+
+def _cause(search: Search, ways: list[_Way]) -> tuple[str, str]:
+    """The constraint at fault with its number: what leaves a deployment without any instance or line, then a latency that no idle
+    instance meets, then the first limit that helps.
+    """
+    for name in search.context.deployments:
+        if not any(route.deployment == name for route in search.routes):
+            return _no_route(search, name, ways)
+    missed = _nearest(search.outcome.nearest)
     idle = _idle_miss(search)
-    if idle is not None and search.outcome.nearest is None and constraint == "sla":
-        kind, detail = idle
-        return InfeasibleError(f"sla.{kind}", f"{detail}; more instances do not shorten it", relaxations)
-    return InfeasibleError(constraint, detail, relaxations)
+    if idle is not None and search.outcome.nearest is None:
+        return f"sla.{idle[0]}", f"{idle[1]}; more instances do not shorten it"
+    helping = dict.fromkeys(" and ".join(knob.constraint for knob in way.knobs) for way in ways)
+    constraint = next(iter(helping), "sla")
+    rate = f"no plan serves {search.context.rate_per_s:.4g} req/s within every limit"
+    return constraint, f"{rate}; {missed}".rstrip("; ")
 
 
 def shortfall(search: Search) -> str:
@@ -69,22 +276,21 @@ def _idle_miss(search: Search) -> tuple[str, str] | None:
     return None
 
 
-def _no_route(context: PlanContext, candidates: Candidates, deployment: str) -> InfeasibleError:
+def _no_route(search: Search, deployment: str, ways: list[_Way]) -> tuple[str, str]:
     """No instance can be deployed, or no two rooms that hold P and MD are joined."""
-    refused = [r for r in candidates.rejected if r.kind in ("memory", "legality")]
+    candidates = search.candidates
     missing = [role for role in ("P", "MD") if not candidates.of(deployment, role)]
     if not missing:
         p, md = (sorted({c.configuration.site for c in candidates.of(deployment, role)}) for role in ("P", "MD"))
-        detail = f"P can stand at {', '.join(p)}, MD at {', '.join(md)}, and no link joins them"
-        return InfeasibleError("links", detail, [f"a link between {p[0]} and {md[0]}"])
-    memory = [r for r in refused if r.kind == "memory"]
+        return "links", f"P can stand at {', '.join(p)}, MD at {', '.join(md)}, and no link joins them"
+    memory = [r for r in candidates.rejected if r.kind == "memory"]
     if memory:
         nearest = min(memory, key=lambda r: (r.value or math.inf) / (r.limit or 1.0))
-        return InfeasibleError("memory", f"{nearest.candidate}: {nearest.note}", _what_fits(context, deployment))
-    if refused:
-        return InfeasibleError("legality", _told(refused[0]), ())
-    roles = " and ".join(missing)
-    return InfeasibleError("roles", f"no chip of the scenario may serve {roles}, nor AGG", [f"roles: [{', '.join(missing)}] on some chip"])
+        return "memory", f"{nearest.candidate}: {nearest.note}"
+    refused = next((r for r in candidates.rejected if r.kind == "legality"), None)
+    if refused is not None:
+        return "legality", _told(refused)
+    return "roles", f"no chip of the scenario may serve {' and '.join(missing)}, nor AGG"
 
 
 def _told(rejection: Rejection) -> str:
@@ -108,94 +314,8 @@ def _what_fits(context: PlanContext, deployment: str) -> Iterator[str]:
             yield f"{mapping.gpus} x {slug} at {site} in one instance (tp {mapping.tp}){have}"
 
 
-def _cause(context: PlanContext, search: Search, relaxations: list[str]) -> tuple[str, str]:
-    """The constraint at fault with its number: the first whose relaxation alone makes a plan possible, else what was missed most."""
-    for kind in ("stock", "budget", "circuits"):
-        helping = [text for text in relaxations if text.startswith(kind)]
-        if helping:
-            return kind, f"the demand of {context.rate_per_s:.4g} req/s does not fit; {_nearest(search.outcome.nearest)}".rstrip("; ")
-    return "sla", _nearest(search.outcome.nearest) or "no instance carries any load within the limits"
-
-
 def _nearest(evaluation: Evaluation | None) -> str:
     if evaluation is None or not evaluation.violations:
         return ""
     missed = "; ".join(f"{v.constraint} ({abs(v.value):.4g} against {abs(v.limit):.4g})" for v in evaluation.violations[:2])
     return f"the most generous plan tried misses {missed}"
-
-
-def _relaxations(context: PlanContext, search: Search) -> Iterator[str]:
-    """Single changes that make a plan possible, each with the least of it that was found."""
-    for (site, chip), (_, stock) in context.stocks.items():
-        if stock.stock is not None:
-            found = _planned(with_stock(_cheapest(context), site, chip, None))
-            if found.best is not None:
-                pools = found.best.decision.pools
-                needed = sum(p.gpus for p in pools if (p.configuration.site, p.configuration.chip) == (site, chip))
-                yield f"stock of {needed} {chip} at {site} (has {stock.stock})"
-    if context.scenario.budget is not None:
-        free = replace(context, scenario=context.scenario.model_copy(update={"budget": None}))
-        found = _planned(_cheapest(free))
-        if found.best is not None:
-            yield f"budget of {found.best.evaluation.metrics.cost_usd_per_h:.4g} USD/h (has {context.scenario.budget:.4g})"
-    for line, spec in context.lines.items():
-        found = _planned(with_circuits(context, line, 7 * spec.max_circuits + 8))
-        if found.best is not None:
-            circuits = next((x.circuits for x in found.best.decision.links if x.name == line), 0)
-            if circuits > spec.max_circuits:
-                yield f"circuits: {circuits} on {line} (has {spec.max_circuits})"
-    for kind in SLA_KINDS:
-        factor = _least_factor(lambda f, kind=kind: _loosened(context, kind, f))  # type: ignore[misc]
-        if factor is not None:
-            limits = {x for d in context.deployments.values() for sla in d.slas for x in _limits(sla, kind)}
-            yield f"{kind} limits {factor:.3g} times as long ({', '.join(f'{x * factor:.3g} s' for x in sorted(limits))})"
-    share = _largest_share(context)
-    if share > 0:
-        yield f"a demand of {context.rate_per_s * share:.4g} req/s (asked: {context.rate_per_s:.4g})"
-
-
-def _limits(sla: Sla, kind: str) -> list[float]:
-    return [value for _, value in getattr(sla, kind) if value is not None]
-
-
-def _loosened(context: PlanContext, kind: str, factor: float) -> PlanContext | None:
-    """Context with every limit of a latency multiplied; None when the scenario has no such limit."""
-    if not any(_limits(sla, kind) for d in context.deployments.values() for sla in d.slas):
-        return None
-    return with_slas(context, lambda sla: scaled(sla, kind, factor))
-
-
-def _least_factor(loosened: Callable[[float], PlanContext | None]) -> float | None:
-    """Least multiple of a limit with which a plan exists (to a few per cent); None where even LOOSEST does not help."""
-
-    def works(factor: float) -> bool:
-        context = loosened(factor)
-        return context is not None and _planned(context).best is not None
-
-    if not works(LOOSEST):
-        return None
-    low, high = 1.0, LOOSEST
-    for _ in range(BISECTIONS):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if works(middle) else (middle, high)
-    return high
-
-
-def _largest_share(context: PlanContext) -> float:
-    """Share of the demand that can be served within every limit, 0 where none can."""
-    scenario = context.scenario
-    bounded = scenario.budget is not None or all(stock.stock is not None for _, stock in context.stocks.values())
-    if not bounded:
-        return 0.0
-    found = _planned(replace(context, scenario=scenario.model_copy(update={"objective": "max-goodput"})))
-    return found.best.scale if found.best is not None else 0.0
-
-
-def _cheapest(context: PlanContext) -> PlanContext:
-    """The context with the least cost as its objective, since the least relaxation is asked for."""
-    return replace(context, scenario=context.scenario.model_copy(update={"objective": "min-cost"}))
-
-
-def _planned(context: PlanContext) -> Outcome:
-    """Quick search of another context."""
-    return Search.of(context, Effort(seconds=context.scenario.search.time_limit, gap=ROUGH_GAP).quick()).run()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.scenario.sla import Sla, TailLimits
@@ -43,10 +42,10 @@ def relaxations_of(context: PlanContext, constraint: str) -> Iterator[Relaxation
         yield Relaxation(constraint, f"{more:.3g} USD/h", replace(context, scenario=scenario))
 
 
-def with_stock(context: PlanContext, site: str, chip: str, more: int | None) -> PlanContext:
-    """The context with ``more`` chips of a kind at a site (None: as many as wanted)."""
+def with_stock(context: PlanContext, site: str, chip: str, more: int) -> PlanContext:
+    """The context with ``more`` chips of a kind at a site."""
     index, stock = context.stocks[site, chip]
-    known = None if more is None or stock.stock is None else stock.stock + more
+    known = None if stock.stock is None else stock.stock + more
     stocks = {**context.stocks, (site, chip): (index, stock.model_copy(update={"stock": known}))}
     return replace(context, stocks=stocks)
 
@@ -57,18 +56,28 @@ def with_circuits(context: PlanContext, line: str, more: int) -> PlanContext:
     return replace(context, lines={**context.lines, line: replace(spec, max_circuits=spec.max_circuits + more)})
 
 
-def with_slas(context: PlanContext, change: Any) -> PlanContext:
-    """The context with ``change(sla)`` in place of every SLA."""
-    deployments = {name: replace(d, slas=tuple(change(sla) for sla in d.slas)) for name, d in context.deployments.items()}
-    return context.with_deployments(deployments)
+def with_sla(context: PlanContext, owner: tuple[str, int], change: Callable[[Sla], Sla]) -> PlanContext:
+    """The context with ``change(sla)`` for one class, (deployment, index of the class); the traffic's tables stay."""
+    name, index = owner
+    deployment = context.deployments[name]
+    slas = (*deployment.slas[:index], change(deployment.slas[index]), *deployment.slas[index + 1 :])
+    return replace(context, deployments={**context.deployments, name: replace(deployment, slas=slas)})
 
 
-def scaled(sla: Sla, kind: str, factor: float) -> Sla:
-    """The SLA with every limit of one latency multiplied."""
+def with_limits(sla: Sla, kind: str, limits: Mapping[str, float]) -> Sla:
+    """The SLA with other limits of one latency."""
     target: TailLimits = getattr(sla, kind)
-    given = {name: getattr(target, name) for name in type(target).model_fields}
-    values = {name: value * factor for name, value in given.items() if value is not None}
-    return sla.model_copy(update={kind: target.model_copy(update=values)})
+    return sla.model_copy(update={kind: target.model_copy(update=dict(limits))})
+
+
+def with_demand(context: PlanContext, factor: float) -> PlanContext:
+    """Rate of every deployment multiplied."""
+    deployments = {}
+    for name, deployment in context.deployments.items():
+        mix = deployment.mix
+        mean = None if mix.mean_rate_per_s is None else mix.mean_rate_per_s * factor
+        deployments[name] = replace(deployment, mix=replace(mix, rate_per_s=mix.rate_per_s * factor, mean_rate_per_s=mean))
+    return context.with_deployments(deployments)
 
 
 def _looser_sla(context: PlanContext, owner: str, target: str) -> tuple[str, dict[str, Deployment]]:

@@ -26,6 +26,7 @@ from pddplan.pdd.line import Line
 from pddplan.pdd.plan import Configuration, Settings
 from pddplan.pdd.prefill_queue import Passes, QueueLaw, passes_of, queue_law
 from pddplan.queueing.ggc import Dispatch
+from pddplan.roofline.overlay_file import overlay_beside
 from pddplan.roofline.speculation import Speculation
 from pddplan.scenario.schema import ChipStock, Fabric, Model, Policy, Scenario, Singular, TermPrices
 from pddplan.scenario.sla import Sla
@@ -110,7 +111,8 @@ class PlanContext:
                     Problem(f"{place}.chip", f"{chip.slug} stands twice at site {site}", "one entry per chip and site")
                 )
                 continue
-            stocks[site, chip.slug] = (index, stock)
+            own = None if stock.engine is None else overlay_beside(stock.engine, scenario.base)
+            stocks[site, chip.slug] = (index, stock.model_copy(update={"engine": own}))
             try:
                 price = gpu_price(chip, stock, scenario.sites[site], scenario.cost, place, scenario.currency)
                 prices[site, chip.slug] = price.per_hour
@@ -331,10 +333,15 @@ def _least_price(prices: TermPrices, day: Day) -> float:
     return min(offered) * min(float(factors @ day.time_share) for factors in day.factors.values())
 
 
+def published_model(scenario: Scenario, name: str) -> ModelSpec:
+    """The model that a scenario names, a shipped one or a file beside the scenario, with the weights it was published with."""
+    local = scenario.resolve(name)
+    return load_model(local if local.exists() else name)
+
+
 def _deployment(scenario: Scenario, name: str) -> Deployment:
     given = scenario.each_deployment()[name]
-    local = scenario.resolve(given.model.name)
-    spec = with_weights(load_model(local if local.exists() else given.model.name), given.model.weights)
+    spec = with_weights(published_model(scenario, given.model.name), given.model.weights)
     kv = kv_cache(spec, given.model.kv_format)
     classes = given.workload.all_classes()
     return Deployment(
@@ -345,7 +352,7 @@ def _deployment(scenario: Scenario, name: str) -> Deployment:
         mix=request_mix(given.workload, base_path=scenario.base),
         slas=tuple(entry.sla for entry in classes.values()),
         policy=given.policy,
-        engine=given.engine,
+        engine=overlay_beside(given.engine, scenario.base),
         speculation=_speculation(given.model),
     )
 

@@ -151,8 +151,8 @@ def stability(context: PlanContext, decision: Decision, turns: int = TURNS) -> S
 
 
 def _main_flow(state: SteadyState) -> Flow | None:
-    """The flow with RLD that carries most requests."""
-    relaying = [flow for flow in state.flows if flow.rld is not None and flow.line is not None]
+    """The flow with RLD that carries most requests; None where none carries any."""
+    relaying = [flow for flow in state.flows if flow.rld is not None and flow.line is not None and flow.share.any()]
     return max(relaying, key=lambda flow: float(flow.share.sum()) * flow.rate_per_s) if relaying else None
 
 

@@ -136,6 +136,7 @@ def _timeline(
         return _finished(stream, mix, row, (percentile, among_pipeline), first, clock, 0.0, 0.0, spans)
     atoms, handed = state.atoms[stream.flow], state.handed[stream.flow]
     flow, row = atoms.flow, int(atoms.row[atom])
+    mix = flow.deployment.mix
     md = state.decode[flow.md]
     add("P", "queue", wait)
     add("P", "prefill", float(flow.prefill.latency_s[row]) + fixed, float(mix.uncached_tokens[row]))

@@ -19,6 +19,19 @@ def check_target(path: str | Path, force: bool = False) -> Path:
         raise InputError(Problem(str(path), "exists already", "name another file, or add --force to overwrite it"))
     if not target.parent.is_dir():
         raise InputError(Problem(str(path), f"there is no folder {target.parent}", "name a file in a folder that exists"))
+    if not target.exists() and not os.access(target.parent, os.W_OK):
+        raise InputError(Problem(str(path), f"permission denied in folder {target.parent}", "name a file in a folder you can write to"))
+    return target
+
+
+def check_folder(path: str | Path) -> Path:
+    """``path`` as a folder for output files, made if it is not there. Raises InputError when it cannot be made."""
+    target = Path(path)
+    try:
+        target.mkdir(exist_ok=True)
+    except OSError as error:
+        found = "is a file" if target.exists() else f"cannot be made ({error.strerror or error})"
+        raise InputError(Problem(str(path), found, "name a new folder, or one that exists")) from None
     return target
 
 

@@ -186,4 +186,6 @@ def infeasible_document(error: InfeasibleError, scenario: Scenario) -> dict[str,
         "constraint": error.constraint,
         "detail": error.detail,
         "relaxations": list(error.relaxations),
+        "relaxation_settings": [dict(settings) for settings in error.settings],
+        "conflict": list(error.conflict),
     }

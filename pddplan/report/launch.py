@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 
 from pddplan.errors import InputError, Problem
 from pddplan.model.memory import engine_preset
-from pddplan.pdd.context import PlanContext
+from pddplan.pdd.context import PlanContext, published_model
 from pddplan.pdd.plan import Configuration, Evaluation, PoolResult, Role
 from pddplan.roofline.overlay_file import base_engine
 
 PREFILL_SEQUENCES = 256
+MULTI_NODE = {
+    "vllm": "on each node the same command with --nnodes, --node-rank and --master-addr, or over a Ray cluster",
+    "sglang": "on each node the same command with --nnodes, --node-rank and --dist-init-addr",
+    "trtllm": "under mpirun or srun with trtllm-llmapi-launch before the command",
+}  # what the command of one node lacks where an instance spans several
 KV_ROLE = {"P": "prefill", "RLD": "decode", "MD": "decode"}
 
 
@@ -27,7 +32,8 @@ class ServingOptions:
     """What the plan assumes of a pool beyond its parallel sizes.
 
     memory_fraction: share in the engine's own meaning. context_max: longest request, tokens. kv_dtype: bf16 | fp8.
-    draft_tokens: speculative tokens per step, 0 for none.
+    draft_tokens: speculative tokens per step, 0 for none. quantize: the engine must store a 16-bit checkpoint as fp8. notes: what else
+    must hold.
     """
 
     memory_fraction: float
@@ -36,6 +42,8 @@ class ServingOptions:
     chunk_tokens: int
     kv_dtype: str
     draft_tokens: int = 0
+    quantize: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,16 @@ def _options(context: PlanContext, evaluation: Evaluation, result: PoolResult) -
     mix = deployment.mix
     longest = given.model.context_max or float((mix.input_tokens + mix.output_tokens).max())
     fraction = given.engine_options.memory_fraction
+    weights, positions = given.model.weights, deployment.spec.max_position_embeddings
+    stored = set(published_model(context.scenario, given.model.name).weight_dtype.values())
+    quantize = weights == "fp8" and base_engine(c.engine) in ("vllm", "sglang") and stored <= {"bf16", "fp32"}
+    notes = []
+    if given.model.context_max is None:
+        notes.append(f"no request is longer than {longest:,.0f} tokens, the longest planned for (model.context_max sets the limit)")
+    if positions and longest > positions:
+        notes.append(f"the model reaches beyond its {positions:,} positions (rope scaling); engines refuse that unless told")
+    if not quantize and set(deployment.spec.weight_dtype.values()) != stored:
+        notes.append(f"the checkpoint named is stored as {weights}, not as {given.model.name} was published")
     return ServingOptions(
         memory_fraction=engine_preset(base_engine(c.engine)).memory_fraction if fraction is None else fraction,
         context_max=math.ceil(longest),
@@ -88,6 +106,8 @@ def _options(context: PlanContext, evaluation: Evaluation, result: PoolResult) -
         chunk_tokens=evaluation.decision.settings.prefill_chunk_tokens,
         kv_dtype="bf16" if deployment.kv_format == "bf16" else "fp8",
         draft_tokens=deployment.speculation.draft_tokens if deployment.speculation and c.role != "P" else 0,
+        quantize=quantize,
+        notes=tuple(notes),
     )
 
 
@@ -114,15 +134,19 @@ def launch_pool(result: PoolResult, options: ServingOptions, gpus_per_node: int)
             )
         )
     command, extra = builders[engine](configuration, options)
+    nodes = -(-configuration.gpus_per_instance // gpus_per_node)
     return PoolLaunch(
         pool=name,
         role=configuration.role,
         instances=result.pool.instances,
         gpus_per_instance=configuration.gpus_per_instance,
-        nodes_per_instance=-(-configuration.gpus_per_instance // gpus_per_node),
+        nodes_per_instance=nodes,
         command=tuple(command),
         extra_config=extra,
-        assumes=_assumptions(configuration, options, result),
+        assumes=(
+            *_assumptions(configuration, options, result),
+            *([f"{nodes} nodes per instance: {MULTI_NODE[engine]}"] if nodes > 1 else []),
+        ),
     )
 
 
@@ -158,6 +182,8 @@ def _vllm(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, obj
         command += ["--data-parallel-size", str(p.dp)]
     if p.moe_ep > 1:
         command += ["--enable-expert-parallel"]
+    if o.quantize:
+        command += ["--quantization", "fp8"]
     command += [
         "--gpu-memory-utilization",
         f"{o.memory_fraction:g}",
@@ -190,6 +216,8 @@ def _sglang(c: Configuration, o: ServingOptions) -> tuple[list[str], dict[str, o
         command += ["--dp-size", str(p.dp), "--enable-dp-attention"]
     if p.moe_ep > 1:
         command += ["--ep-size", str(p.moe_ep)]
+    if o.quantize:
+        command += ["--quantization", "fp8"]
     command += [
         "--mem-fraction-static",
         f"{o.memory_fraction:g}",
@@ -232,4 +260,4 @@ def _assumptions(c: Configuration, o: ServingOptions, result: PoolResult) -> tup
         notes.append("a router that streams from RLD first and hands token ids over to MD (extend-decode); no stock engine does this yet")
     if o.draft_tokens == 0:
         notes.append("speculative decoding is off")
-    return tuple(notes)
+    return (*notes, *o.notes)

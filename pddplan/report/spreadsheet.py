@@ -65,7 +65,6 @@ def workbook(source: WorkbookSource) -> bytes:
 
 def _read_me(book: Book, source: WorkbookSource) -> None:
     sheet = book.sheet("Read me", (110,))
-    sheet.sheet.set_column(0, 0, 110)
     texts = (
         f"Plan of the scenario '{source.context.scenario.name}' ({source.result.status}).",
         "Yellow cells are inputs: change them and every formula follows. Grey italic cells are values that only the "
@@ -78,9 +77,8 @@ def _read_me(book: Book, source: WorkbookSource) -> None:
         source.command,
     )
     for text in texts:
-        sheet.sheet.set_row(sheet.row, 32)
         sheet.cell(0, text, "label")
-        sheet.row += 1
+        sheet.row += 2
 
 
 def _assumptions(book: Book, source: WorkbookSource) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +18,19 @@ Content = Live | str | int | float | None
 
 FORMATS: dict[str, dict[str, Any]] = {
     "title": {"bold": True, "font_size": 15},
-    "note": {"italic": True, "font_color": "#51585f", "text_wrap": True, "valign": "top"},
+    "note": {"italic": True, "font_color": "#51585f", "text_wrap": True, "align": "left", "valign": "top", "indent": 1},
+    "subtitle": {"italic": True, "font_color": "#51585f", "text_wrap": True, "valign": "top"},
     "head": {"bold": True, "bg_color": "#E8EDF2", "border": 1, "border_color": "#BFC8D0", "text_wrap": True, "valign": "top"},
     "label": {"text_wrap": True, "valign": "top"},
-    "input": {"bg_color": "#FFF6D6", "border": 1, "border_color": "#C9A227"},
-    "formula": {},
-    "model": {"bg_color": "#E6E6E6", "italic": True},
+    "unit": {"text_wrap": True, "align": "left", "valign": "top", "indent": 1},
+    "input": {"bg_color": "#FFF6D6", "border": 1, "border_color": "#C9A227", "valign": "top"},
+    "formula": {"valign": "top"},
+    "model": {"bg_color": "#E6E6E6", "italic": True, "valign": "top"},
 }
+
+LINE_POINTS = 15
+PLAIN, BOLD = 1.15, 1.0
+"""Characters of running text and of bold labels that fit in one of a column's widths, which are counted in digits."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,7 @@ class Sheet:
     def __init__(self, book: Book, name: str, widths: Sequence[float]) -> None:
         self.book, self.name, self.row = book, name, 0
         self.sheet = book._book.add_worksheet(name)
+        self._widths, self._lines = tuple(widths), dict[int, int]()
         for column, width in enumerate(widths):
             self.sheet.set_column(column, column, width)
         self.sheet.set_landscape()
@@ -89,16 +97,23 @@ class Sheet:
         self.sheet.write_string(self.row, 0, neutralised(text), self.book.style("title", ""))
         self.row += 1
         if note:
-            self.sheet.write_string(self.row, 0, neutralised(note), self.book.style("note", ""))
-            self.sheet.set_row(self.row, 15 * (1 + len(note) // 110))
-            self.sheet.merge_range(self.row, 0, self.row, 5, neutralised(note), self.book.style("note", ""))
+            last = max(len(self._widths) - 1, 1)
+            self.sheet.merge_range(self.row, 0, self.row, last, neutralised(note), self.book.style("subtitle", ""))
+            self._make_room(self.row, note, PLAIN * sum(self._widths))
             self.row += 1
         self.row += 1
 
     def heading(self, *labels: str) -> None:
         for column, label in enumerate(labels):
-            self.sheet.write_string(self.row, column, neutralised(label), self.book.style("head", ""))
+            self.put(self.row, column, label, "head")
         self.row += 1
+
+    def _make_room(self, row: int, text: str, width: float) -> None:
+        """Make a row as high as ``text``, wrapped at ``width`` characters, needs; LibreOffice and Excel keep the height they are given."""
+        lines = len(textwrap.wrap(text, max(int(width), 1))) or 1
+        if lines > self._lines.get(row, 1):
+            self._lines[row] = lines
+            self.sheet.set_row(row, LINE_POINTS * lines)
 
     def freeze(self) -> None:
         """Keep everything above the next row in view."""
@@ -131,7 +146,7 @@ class Sheet:
     def _labelled(self, name: str, label: str, content: Content, unit: str, note: str, kind: str, number_format: str) -> Live:
         self.put(self.row, 0, label, "label")
         self.put(self.row, 1, content, kind, number_format)
-        self.put(self.row, 2, unit, "label")
+        self.put(self.row, 2, unit, "unit")
         self.put(self.row, 3, note, "note")
         self.book.define(name, self.name, self.row, 1)
         self.row += 1
@@ -172,6 +187,8 @@ class Sheet:
             self.sheet.write_formula(row, column, content.formula, style, content.value)
         elif isinstance(content, str):
             self.sheet.write_string(row, column, neutralised(content), style)
+            if FORMATS[kind].get("text_wrap") and column < len(self._widths):
+                self._make_room(row, content, self._widths[column] * (BOLD if kind == "head" else PLAIN))
         elif math.isfinite(content):
             self.sheet.write_number(row, column, content, style)
         else:

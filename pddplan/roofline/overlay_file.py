@@ -27,9 +27,18 @@ def generation(chip: Chip) -> str:
     return "blackwell" if chip.efficiency_of in _BLACKWELL else "hopper"
 
 
+def overlay_beside(engine: str, folder: Path) -> str:
+    """``engine`` as a scenario in ``folder`` names it: an overlay's file relative to that folder, or a shipped engine's name."""
+    return str(folder / Path(engine).expanduser()) if _is_file(engine) else engine
+
+
+def _is_file(engine: str) -> bool:
+    return engine.lower().endswith((".yaml", ".yml"))
+
+
 def overlay_path(engine: str) -> Path:
     """File of a shipped engine or of a calibration overlay (a path that ends in .yaml)."""
-    if engine.lower().endswith((".yaml", ".yml")):
+    if _is_file(engine):
         return Path(engine)
     plain = engine.strip().lower().replace("-", "").replace("_", "")
     return data_root() / "hardware_profiles" / "engines" / f"{SYNONYMS.get(plain, plain)}.yaml"

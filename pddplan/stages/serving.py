@@ -147,9 +147,9 @@ def estimate_open(
         for _ in range(FIXED_POINT):
             step = float(instance.step_s(max(running, 1.0), context))
             decode_s = output_tokens / instance.tokens_per_step * step / share
-            if rate * decode_s > 100.0 * instance.batch_max:
-                break
             running = 0.5 * running + 0.5 * rate * decode_s
+            if running > 100.0 * instance.batch_max:
+                break
     stable = load < 1.0 and running <= limit and np.isfinite(decode_s)
     if not stable:
         return _saturated(instance, input_tokens, output_tokens, rate, limit, load, length_law)
@@ -283,11 +283,8 @@ def backtest(raw: pd.DataFrame, predictions: pd.DataFrame | None = None) -> dict
         column = frame.get(f"measured_{metric}_ms", pd.Series(np.nan, frame.index))
         values = pd.to_numeric(column, errors="coerce").to_numpy(float)
         measured[metric] = np.where(usable, values, np.nan) if metric == "ttft" else values
-    load = pd.cut(
-        pd.to_numeric(frame["concurrency"], errors="coerce"),
-        [0, 4, 16, 64, 256, np.inf],
-        labels=["1-4", "5-16", "17-64", "65-256", "over 256"],
-    )
+    loads = ["1-4", "5-16", "17-64", "65-256", "over 256"]
+    load = pd.cut(pd.to_numeric(frame["concurrency"], errors="coerce"), [0, 4, 16, 64, 256, np.inf], labels=loads)
     groupings = {
         "overall": np.full(len(frame), "all", dtype=object),
         "engine": frame["engine"].astype(str).to_numpy(),
@@ -299,7 +296,7 @@ def backtest(raw: pd.DataFrame, predictions: pd.DataFrame | None = None) -> dict
     for name, labels in groupings.items():
         rows: list[dict[str, object]] = []
         for kind in ("agg", "disagg"):
-            for label in sorted(set(labels[mode == kind])):
+            for label in sorted(set(labels[mode == kind]), key=lambda label: (loads.index(label) if label in loads else -1, label)):
                 chosen = (labels == label) & (mode == kind)
                 for metric in ("tpot", "ttft"):
                     found = errors_of(predicted[f"{metric}_ms"].to_numpy(float)[chosen], measured[metric][chosen])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pddplan.errors import InfeasibleError, InputError, Problem
 from pddplan.optimize.box import Assessment, Point, best_in_box
+from pddplan.optimize.relax import with_demand
 from pddplan.optimize.search import Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext, traffic_of
 from pddplan.pdd.evaluate import evaluate
@@ -15,7 +16,6 @@ from pddplan.pdd.plan import Decision, Evaluation
 from pddplan.pdd.terms import paid
 from pddplan.scenario.schema import Scenario
 from pddplan.studies.response import with_traffic
-from pddplan.studies.sensitivity import with_demand
 
 CALLS = 80
 REACH = 2

@@ -11,6 +11,7 @@ from pddplan.economics.gpu_price import TERMS
 from pddplan.errors import InputError
 from pddplan.optimize.infeasible import explain_infeasible
 from pddplan.optimize.objective import UNITS, objective_value
+from pddplan.optimize.relax import with_demand
 from pddplan.optimize.search import Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext, traffic_of
 from pddplan.pdd.evaluate import evaluate
@@ -138,16 +139,6 @@ def with_bandwidth(context: PlanContext, factor: float) -> PlanContext:
         for name, line in context.lines.items()
     }
     return replace(context, lines=lines)
-
-
-def with_demand(context: PlanContext, factor: float) -> PlanContext:
-    """Rate of every deployment multiplied."""
-    deployments = {}
-    for name, deployment in context.deployments.items():
-        mix = deployment.mix
-        mean = None if mix.mean_rate_per_s is None else mix.mean_rate_per_s * factor
-        deployments[name] = replace(deployment, mix=replace(mix, rate_per_s=mix.rate_per_s * factor, mean_rate_per_s=mean))
-    return context.with_deployments(deployments)
 
 
 def _planned(context: PlanContext, base: Incumbent, effort: Effort) -> float | None:

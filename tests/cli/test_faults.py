@@ -19,7 +19,7 @@ EVALUATED = "pdd-88-vs-43-32"
 QUICK = ("evaluate", EVALUATED)
 # a limit on file sizes would leave broken caches and measurements behind
 NO_CACHES = {"PYTHONDONTWRITEBYTECODE": "1", "NUMBA_DISABLE_JIT": "1", "COVERAGE_PROCESS_CONFIG": ""}
-HOSTILE_NAME = "=HYPERLINK(\"http://x\")</script><script>alert(1)</script>&'\"<img src=x onerror=alert(1)>"
+HOSTILE_NAME = '=HYPERLINK("http://x")</script><script>alert(1)</script>&\'"<img src=x onerror=alert(1)>'
 
 
 def one_line(done: subprocess.CompletedProcess[bytes], code: int, text: str) -> None:
@@ -232,3 +232,13 @@ def test_results_are_written_to_folders_with_spaces_and_chinese_names(pddplan: R
         done = pddplan(*arguments, env={"LC_ALL": "C"})
         assert done.returncode == 0, done.stderr
     assert {path.name for path in folder.iterdir()} == {"方案 1.json", "报告.html", "表 格.xlsx"}
+
+
+def test_tables_go_to_a_folder_that_is_made_for_them_and_are_not_overwritten(pddplan: Run, tmp_path: Path) -> None:
+    assert pddplan("export", EVALUATED, "--format", "csv", "-o", "new").returncode == 0
+    assert (tmp_path / "new" / "pools.csv").is_file()
+    done = pddplan("export", EVALUATED, "--format", "csv", "-o", "new")
+    assert done.returncode == 2
+    assert "--force" in done.stderr.decode()
+    (tmp_path / "file").write_text("")
+    assert "is a file" in pddplan("export", EVALUATED, "--format", "csv", "-o", "file").stderr.decode()

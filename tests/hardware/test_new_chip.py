@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pddplan.errors import InputError
@@ -33,6 +33,75 @@ def test_all_wrong_options_are_told_at_once() -> None:
     with pytest.raises(InputError) as caught:
         chip_file_text(replace(SHEET, bf16="989", hbm="80", domain=0, nic="fast"))
     assert {problem.place for problem in caught.value.problems} == {"bf16", "hbm", "domain", "nic"}
+
+
+REFUSED = {
+    "name": {"name": " "},
+    "bf16": {"bf16": "-1 TFLOPS"},
+    "fp8": {"fp8": "yes"},
+    "hbm": {"hbm": "0 GB"},
+    "hbm_bandwidth": {"hbm_bandwidth": "3.35 TB"},
+    "scaleup": {"scaleup": "0 GB/s"},
+    "domain": {"domain": -8},
+    "nic": {"nic": "400"},
+    "tdp": {"tdp": "700 V"},
+    "price": {"price": "2.5 USD/GB"},
+    "kind": {"kind": "rumour"},
+}
+
+
+@pytest.mark.parametrize("place", REFUSED)
+def test_each_option_is_refused_alone_under_its_own_name_with_an_example_that_is_accepted(place: str) -> None:
+    with pytest.raises(InputError) as caught:
+        chip_file_text(replace(SHEET, **REFUSED[place]))
+    (problem,) = caught.value.problems
+    assert problem.place == place
+    example = int(problem.example) if place == "domain" else problem.example
+    assert chip_file_text(replace(SHEET, **{place: example}))
+
+
+SHEETS = st.builds(
+    ChipSheet,
+    name=st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(lambda text: text.strip()),
+    bf16=st.integers(1, 10_000).map("{} TFLOPS".format),
+    fp8=st.one_of(st.just("none"), st.integers(1, 20_000).map("{} TFLOPS".format)),
+    hbm=st.integers(1, 1000).map("{} GB".format),
+    hbm_bandwidth=st.integers(1, 50_000).map("{} GB/s".format),
+    scaleup=st.integers(1, 5000).map("{} GB/s".format),
+    domain=st.integers(1, 1000),
+    nic=st.integers(1, 3200).map("{} Gbps".format),
+    tdp=st.integers(1, 5000).map("{} W".format),
+    price=st.one_of(st.just(""), st.integers(1, 100).map("{} USD/h".format), st.integers(1, 100_000).map("{} USD".format)),
+    kind=st.sampled_from(["datasheet", "measured", "secondary", "assumed"]),
+    source=st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filter(lambda text: text.strip()),
+    date=st.sampled_from(["", "2026-11-30"]),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sheet=SHEETS)
+def test_any_sheet_reads_back_number_by_number_with_its_source(sheet: ChipSheet, tmp_path: Path) -> None:
+    path = tmp_path / "new.yaml"
+    path.write_text(chip_file_text(sheet), encoding="utf-8")
+    chip = load_chip(str(path))
+
+    def number(text: str) -> float:
+        return float(text.split()[0])
+
+    assert chip.name == sheet.name
+    assert chip.peak_flops["bf16"].value == pytest.approx(number(sheet.bf16) * 1e12)
+    assert ("fp8" in chip.peak_flops) == (sheet.fp8 != "none")
+    read = {
+        "hbm": (chip.hbm_bytes, 1e9), "hbm_bandwidth": (chip.hbm_bytes_per_s, 1e9), "scaleup": (chip.scaleup_bytes_per_s, 1e9),
+        "nic": (chip.scaleout_bytes_per_s, 0.125e9), "tdp": (chip.tdp_w, 1.0),
+    }  # fmt: skip
+    for option, (found, unit) in read.items():
+        assert found.value == pytest.approx(number(getattr(sheet, option)) * unit)
+        assert (found.kind, found.source, found.date) == (sheet.kind, sheet.source, sheet.date)
+    assert chip.scaleup_domain.value == sheet.domain
+    if sheet.price:
+        (name, price), *rest = chip.prices.items()
+        assert (name, price.value, rest) == ("rent_usd_h" if "/h" in sheet.price else "purchase_usd", number(sheet.price), [])
 
 
 def test_gbps_and_gbytes_per_s_differ_by_eight(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pdd_plans import LineStage, context, mix, two_rooms
+from pdd_plans import LineStage, configuration, context, mix, two_rooms
 
 from pddplan.pdd.evaluate import evaluate
+from pddplan.pdd.plan import Pool
 from pddplan.pdd.stability import feedback, is_stable, stability, stale_share, stale_turns_without_healing
 
 
@@ -95,6 +96,13 @@ class TestVerdict:
         assert feedback(busy(), plain) is None
         assert stability(busy(), plain) is None
         assert is_stable(busy(), plain)
+
+    def test_a_relay_that_no_request_reaches_has_no_feedback(self):
+        """Requests of more than 20k uncached tokens go to the room without MD and its relay; here none is longer than 10k."""
+        local = Pool(configuration("P", "B"), 20)
+        unused = replace(PLAN, pools=(*PLAN.pools, local), settings=replace(PLAN.settings, p_threshold_tokens=20_000.0))
+        assert feedback(busy(), unused) is None
+        assert evaluate(busy(), unused).stable
 
     def test_without_the_filter_local_turns_leave_no_lag(self):
         found = feedback(busy(changes={"policy.singular": "none"}), PLAN)

@@ -9,10 +9,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from pddplan.api import evaluate, load_scenario
 from pddplan.errors import InputError
 from pddplan.hardware import load_chip
 from pddplan.model.catalog import load_model
 from pddplan.model.spec import Parallel
+from pddplan.pdd.context import PlanContext
+from pddplan.pdd.fixed_plan import fixed_decision
 from pddplan.report.catalogue import translator
 from pddplan.report.document import Table
 from pddplan.report.sections.accuracy import section
@@ -163,3 +166,28 @@ def test_bytes_that_are_no_text_and_files_that_are_not_there_are_input_errors(tm
         read_overlay(str(path))
     with pytest.raises(InputError, match="engine"):
         read_overlay(str(tmp_path / "folder.yaml"))
+
+
+@pytest.mark.parametrize("where", ["deployment", "chip"])
+def test_a_scenario_finds_its_overlay_beside_itself_from_any_folder(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its chip files, configs and traces."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    overlay(home, "engine: vllm\nconstants: {all: {step_s: 0.01}}")
+    engine, chip = ("engine: mine.yaml\n", "") if where == "deployment" else ("", ", engine: mine.yaml")
+    (home / "scenario.yaml").write_text(
+        f"model: {{name: Qwen/Qwen3-32B-FP8}}\n{engine}"
+        f"sites: {{A: {{chips: [{{chip: h100-sxm, price: 2 USD/h{chip}}}]}}}}\n"
+        "workload: {rate: 1 req/s, rows: 100, classes: {c: {input_tokens: 1k, output_tokens: 100}}}\n"
+        "plan: {pools: [{site: A, role: AGG, chip: h100-sxm, instances: 1, tp: 2}]}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(elsewhere)
+    scenario = load_scenario(home / "scenario.yaml")
+    context = PlanContext.from_scenario(scenario)
+    configuration = fixed_decision(context).pools[0].configuration
+    assert context.instance(configuration, context.settings("main")).overlay.step_s == 0.01
+    assert evaluate(scenario).evaluation.stable

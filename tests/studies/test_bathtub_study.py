@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pddplan.api import load_scenario
+from pddplan.economics.benefit_curve import Classification, Valley
 from pddplan.errors import InputError
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.fixed_plan import fixed_decision
 from pddplan.pdd.money import token_prices
 from pddplan.report.bathtub import bathtub_document, bathtub_lines, bathtub_page
+from pddplan.report.document import Figure, Table
 from pddplan.report.html import render
 from pddplan.report.json import json_text
 from pddplan.studies.bathtub import BathtubStudy, bathtub
@@ -138,3 +143,51 @@ def test_history_that_agents_leave_in_decode_memory_is_a_cost_of_its_own(context
     needed = [each.advice[0].numbers.get("bytes") for each in (brief, long)]
     assert isinstance(needed[0], float)
     assert "GB of cache" in brief.advice[0].text
+
+
+def figures(found: BathtubStudy) -> dict[str, Figure]:
+    return {block.id: block for block in bathtub_page(found, "x").blocks() if isinstance(block, Figure)}
+
+
+def test_the_text_has_a_line_for_every_tenth_of_the_hit_rate_and_names_the_teeth(context: PlanContext) -> None:
+    found = study(context, 0.1, "policy.tail_packing=false", plan_points=2)
+    lines = list(bathtub_lines(found))
+    rows = [re.split(r"\s{2,}", line.strip()) for line in lines if re.match(r"\s+\d+%  ", line)]
+    assert [row[0] for row in rows] == [f"{10 * i}%" for i in range(10)]
+    at = [int(np.argmin(np.abs(found.curve.hit_rate - i / 10))) for i in range(10)]
+    assert [float(row[1]) for row in rows] == pytest.approx(found.curve.benefit[at] / found.curve.benefit[0], rel=6e-3)
+    assert sum(float(row[4].removesuffix(" %")) for row in rows) == pytest.approx(100, abs=2)
+    for row in rows:
+        assert sum(float(share) for share in re.findall(r"([\d.]+) %", row[5])) == pytest.approx(100, abs=3)
+    text = "\n".join(lines)
+    worst = max(found.singular, key=lambda point: point.loss)
+    assert f"at {worst.hit_rate:.1%}" in text
+    assert all(f"every request at {point.hit_rate:.0%}" in text for point in found.plan_curve)
+    assert all(each.text in text for each in found.advice)
+    tables = [block for block in bathtub_page(found, "x").blocks() if isinstance(block, Table) and block.id == "singular"]
+    assert [row[0] for row in tables[0].rows] == pytest.approx([100 * point.hit_rate for point in found.singular])
+    assert [trace["name"] for trace in figures(found)["service"].traces] == ["a request alone", "this plan, P50", "this plan, P99"]
+
+
+@pytest.mark.parametrize(("right", "last"), [(0.95, 0.95), (None, 1.0)])
+def test_a_valley_is_told_in_text_json_and_page_with_the_traffic_that_lies_in_it(
+    context: PlanContext, right: float | None, last: float
+) -> None:
+    found = study(context, 0.1)
+    valley = Valley(bottom=0.8, left_edge=0.25, right_edge=right, depth=0.7)
+    found = replace(found, found=Classification("valley", "attention", valley, "valley"))
+    inside = found.traffic.share_between(0.25, 1.01 if right is None else right)
+    document = bathtub_document(found)
+    edges = {"left_edge": 0.25, "right_edge": right}
+    assert document["valley"] == {"present": True, "bottom_hit_rate": 0.8, "depth": 0.7, **edges}
+    assert document["traffic"]["share_in_valley"] == inside > 0
+    told = next(line for line in bathtub_lines(found) if "bottom at" in line)
+    assert "bottom at 80.0%" in told
+    assert ("it never comes back" if right is None else "back at 95.0%") in told
+    (band,) = [shape for shape in figures(found)["benefit"].layout["shapes"] if shape["type"] == "rect"]
+    assert (band["x0"], band["x1"]) == (0.25, last)
+    assert f"{100 * inside:.3g}" in figures(found)["traffic"].summary
+    shallow = replace(found, found=replace(found.found, shape="rising", underlying="rising"))
+    assert bathtub_document(shallow)["traffic"]["share_in_valley"] == 0.0
+    assert "too shallow" in "\n".join(bathtub_lines(shallow))
+    assert all(shape["type"] != "rect" for shape in figures(shallow)["benefit"].layout["shapes"])

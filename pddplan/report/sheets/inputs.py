@@ -183,8 +183,8 @@ def plan_sheet(book: Book, source: WorkbookSource) -> Counts:
         mine = sheet.cell(2, r.pool.instances, "input", "0", f"{pool_key(i)}_instances", Limits(0, 1e6, whole=True))
         each = sheet.cell(3, c.gpus_per_instance, "model", "0", f"{pool_key(i)}_gpus_each")
         gpus.append(sheet.cell(4, mine * each, "formula", "#,##0", f"{pool_key(i)}_gpus"))
-        sheet.cell(5, f"TP{p.tp} PP{p.pp} EP{p.moe_ep} DP{p.dp}" if c.profile is None else "measured profile", "label")
-        sheet.cell(6, c.engine, "label")
+        sheet.cell(5, f"TP{p.tp} PP{p.pp} EP{p.moe_ep} DP{p.dp}" if c.profile is None else "measured profile", "unit")
+        sheet.cell(6, c.engine, "unit")
         counts.append(mine)
         sheet.row += 1
     sheet.row += 1

@@ -7,7 +7,7 @@ from xlsxwriter.utility import xl_range_abs
 
 from pddplan.pdd.flows import transfer_of
 from pddplan.report.formula import Live, maximum, round_up
-from pddplan.report.sheets.response import FullModel
+from pddplan.report.sheets.response import HELD, FullModel
 from pddplan.report.sheets.source import Counts, Inputs, WorkbookSource, link_key, pool_key, pool_name
 from pddplan.report.workbook import Book
 from pddplan.units import GBPS_BYTES_PER_S
@@ -36,7 +36,7 @@ def capacity_sheet(book: Book, source: WorkbookSource, inputs: Inputs, counts: C
         sheet.cell(3, inputs.rate / load, "formula", "0.00")
         sheet.cell(4, 1 - load, "formula", "0.0%")
         sheet.cell(5, r.utilisation, "model", "0.0%")
-        sheet.cell(6, r.binding_resource, "label")
+        sheet.cell(6, r.binding_resource, "unit")
         loads.append(load)
         sheet.row += 1
     for i, link in enumerate(source.evaluation.links):
@@ -53,7 +53,7 @@ def capacity_sheet(book: Book, source: WorkbookSource, inputs: Inputs, counts: C
         sheet.cell(3, inputs.rate / load, "formula", "0.00")
         sheet.cell(4, 1 - load, "formula", "0.0%")
         sheet.cell(5, link.utilisation, "model", "0.0%")
-        sheet.cell(6, "usable share of the circuits", "label")
+        sheet.cell(6, "usable share of the circuits", "unit")
         loads.append(load)
         sheet.row += 1
     sheet.traffic_lights(start, 2, sheet.row - 1, 2, 0.7, 0.9)
@@ -173,7 +173,7 @@ def latency_sheet(book: Book, source: WorkbookSource, inputs: Inputs, model: Ful
             model.value(name),
             "s",
             f"full model; valid at the planned counts. In the plan: {getattr(source.evaluation.metrics, name):.6g} s",
-            "0.0000",
+            HELD,
         )
     sheet.formula("rld_token_share", "Tokens emitted by RLD", model.value("rld_token_share"), "fraction", "full model", "0.0%")
     if not source.evaluation.links or "kv_bytes_per_token" not in book.names:

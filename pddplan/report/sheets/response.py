@@ -14,7 +14,9 @@ from pddplan.report.workbook import Book
 from pddplan.studies.response import DRIVERS, Driver
 
 Measure = Callable[[Evaluation], float]
-UNSTABLE = 1e6  # what a latency that never ends shows as in a table, seconds
+UNSTABLE = 1e6  # a latency that never ends, in seconds, so that formulas can interpolate
+HELD = f'[>={UNSTABLE / 10:.0f}]"overload";0.0#####'
+"""Number format of what is held at UNSTABLE, or interpolated towards it."""
 LABELS = {"rate": "demand, requests/s", "hit_rate": "hit rate, fraction", "output_tokens": "output, tokens"}
 
 
@@ -70,6 +72,7 @@ def measures(source: WorkbookSource) -> dict[str, Measure]:
 
 def response_sheet(book: Book, source: WorkbookSource, inputs: Inputs) -> FullModel:
     chosen = measures(source)
+    formats = ["#,##0" if name.startswith("bytes_") else HELD for name in chosen]
     sheet = book.sheet("Full model", (26, *(16 for _ in chosen)))
     sheet.title(
         "Full model", f"Values of the whole model for the planned counts, one input changed at a time. Recompute with: {source.command}"
@@ -84,7 +87,7 @@ def response_sheet(book: Book, source: WorkbookSource, inputs: Inputs) -> FullMo
         for point, evaluation in zip(response.points, response.evaluations, strict=True):
             grid.append(sheet.cell(0, point, "model", "0.####"))
             for column, measure in enumerate(chosen.values()):
-                columns[column].append(sheet.cell(column + 1, measure(evaluation), "model", "0.######"))
+                columns[column].append(sheet.cell(column + 1, measure(evaluation), "model", formats[column]))
             sheet.row += 1
         ranges = [f"'Full model'!{xl_range_abs(first, c, sheet.row - 1, c)}" for c in range(len(chosen) + 1)]
         base = response.evaluations[response.points.index(response.base)]
