@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,7 +46,22 @@ def fixed_decision(context: PlanContext, plan: FixedPlan | None = None, *, place
             raise InputError(Problem(f"{place}.pools", "no pools", "at least one pool: requests arrive", "[{site: A, role: AGG, ...}]"))
         return Decision(pools, links, context.settings(next(iter(context.deployments))))
     deployment = pools[0].configuration.deployment
-    return choose_settings(context, Decision(pools, links, context.settings(deployment)))
+    shares = _row_shares(context, plan.pools, place) if any(count.class_shares for count in plan.pools) else None
+    return choose_settings(context, Decision(pools, links, context.settings(deployment), shares))
+
+
+def _row_shares(context: PlanContext, pools: Sequence[PoolCount], place: str) -> tuple[tuple[float, ...], ...]:
+    """Share of every mix row that each AGG pool takes: that of its class, 0 for a class that is not named. Raises InputError."""
+    rows = []
+    for i, count in enumerate(pools):
+        if count.role == "AGG":
+            mix = context.deployments[owner_of(context, count)].mix
+            if unknown := [name for name in count.class_shares if name not in mix.class_names]:
+                known = ", ".join(mix.class_names)
+                raise InputError(Problem(f"{place}.pools[{i}].class_shares", f"there is no class {unknown[0]!r}", f"one of {known}"))
+            shares = np.array([count.class_shares.get(name, 0.0) for name in mix.class_names])
+            rows.append(tuple(shares[mix.class_index].tolist()))
+    return tuple(rows)
 
 
 def configuration_of(context: PlanContext, count: PoolCount, place: str) -> Configuration:
@@ -54,7 +70,7 @@ def configuration_of(context: PlanContext, count: PoolCount, place: str) -> Conf
     if (count.site, chip.slug) not in context.stocks:
         raise InputError(Problem(f"{place}.chip", f"site {count.site} has no {chip.slug}", "a chip of that site"))
     stock = context.stocks[count.site, chip.slug][1]
-    name = count.deployment or next(iter(context.deployments))
+    name = owner_of(context, count)
     if name not in context.deployments:
         raise InputError(
             Problem(f"{place}.deployment", f"{name!r} is not a deployment", f"one of {', '.join(context.deployments)}")
@@ -84,6 +100,11 @@ def configuration_of(context: PlanContext, count: PoolCount, place: str) -> Conf
         redundant_experts=context.scenario.each_deployment()[name].model.redundant_experts if experts else 0,
     )
     return Configuration(name, owner.spec.name, count.site, count.role, chip.slug, engine, parallel, parallel.gpus)
+
+
+def owner_of(context: PlanContext, count: PoolCount) -> str:
+    """The deployment of a written pool: the one it names, or the scenario's first."""
+    return count.deployment or next(iter(context.scenario.each_deployment()))
 
 
 def choose_settings(context: PlanContext, decision: Decision) -> Decision:

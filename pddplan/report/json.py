@@ -40,7 +40,7 @@ def _finite(value: Any) -> Any:
 
 def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
     """A planning result with the scenario it came from; ``load_scenario`` reads it back with the counts fixed."""
-    evaluation = result.evaluation
+    evaluation, context = result.evaluation, PlanContext.from_scenario(scenario)
     feedback = evaluation.feedback
     return {
         "schema_version": SCHEMA_VERSION,
@@ -53,6 +53,7 @@ def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
         "objective_bound": result.objective.bound,
         "objective_unit": result.objective.unit,
         **evaluation_document(evaluation),
+        "pools": _pools(context, evaluation),
         "baselines": [
             {
                 "name": baseline.name,
@@ -65,7 +66,7 @@ def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
         "binding": [asdict(binding) for binding in result.binding],
         "rejected": [asdict(rejection) for rejection in result.rejected],
         "warnings": list(dict.fromkeys((*result.warnings, *evaluation.warnings))),
-        "timeline": [asdict(timeline) for timeline in timelines(PlanContext.from_scenario(scenario), evaluation)],
+        "timeline": [asdict(timeline) for timeline in timelines(context, evaluation)],
         "stability": {"bounded": feedback.bounded, **asdict(feedback)} if feedback else None,
         "pd_ratio": asdict(result.pd_ratio) if result.pd_ratio else None,
         "purchase": dict(result.purchase),
@@ -112,6 +113,17 @@ def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
             for name, laws in evaluation.class_laws.items()
         },
     }
+
+
+def _pools(context: PlanContext, evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Pools, with the share of each class that aggregated ones take where the plan divides classes between them."""
+    pools = [_pool(pool) for pool in evaluation.pools]
+    aggregated = [pool for pool in pools if pool["role"] == "AGG"]
+    for pool, shares in zip(aggregated, evaluation.decision.agg_row_shares or (), strict=False):
+        mix = context.deployments[pool["deployment"]].mix
+        first = [int((mix.class_index == c).argmax()) for c in range(len(mix.class_names))]
+        pool["class_shares"] = {name: shares[row] for name, row in zip(mix.class_names, first, strict=True)}
+    return pools
 
 
 _PERCENTILES = (("p50", 0.50), ("p90", 0.90), ("p99", 0.99))

@@ -14,7 +14,7 @@ from pddplan.scenario.schema import Scenario
 
 SHIPPED = "shipped"
 
-_POOL_KEYS = ("site", "role", "chip", "instances", "tp", "pp", "dp", "ep", "profile", "deployment")
+_POOL_KEYS = ("site", "role", "chip", "instances", "tp", "pp", "dp", "ep", "profile", "deployment", "class_shares")
 
 
 def scenario_of_plan(document: Document, base: Path) -> tuple[Document, Path]:

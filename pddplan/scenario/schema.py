@@ -292,7 +292,10 @@ class Search(Section):
 
 
 class PoolCount(Section):
-    """A pool of a fixed plan or an existing fleet. profile: index into ``profiles`` of the chip when a profiled instance is meant."""
+    """A pool of a fixed plan or an existing fleet. profile: index into ``profiles`` of the chip when a profiled instance is meant.
+
+    class_shares: share of each class of requests that an aggregated pool takes (none given: pools share all by what they can carry).
+    """
 
     site: Name
     role: Role
@@ -304,6 +307,7 @@ class PoolCount(Section):
     ep: Positive | None = None
     profile: Count | None = None
     deployment: Name | None = None
+    class_shares: Mapping[Name, Fraction] = {}
 
 
 class FixedPlan(Section):
