@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def load_scenario(source: str | Path | Scenario, overrides: Iterable[str | Override] | Mapping[str, Any] = ()) -> Scenario:
     """Read a scenario file, a plan JSON or a shipped name, with values changed by path. Raises InputError with every problem."""
     checks = {"chip": _chip_problems, "model": _model_problems, "engine": _engine_problems}
-    return load.load_scenario(source, load.as_overrides(overrides), checks)
+    return load.load_scenario(source, load.as_overrides(overrides), checks, _chip_slug)
 
 
 def check(scenario: Scenario) -> None:
@@ -77,6 +77,12 @@ def _chip_problems(name: str, base: Path) -> tuple[Problem, ...]:
     from pddplan.hardware.catalog import load_chip
 
     return _problems(lambda: load_chip(name, base))
+
+
+def _chip_slug(name: str, base: Path) -> str:
+    from pddplan.hardware.catalog import load_chip
+
+    return name if _chip_problems(name, base) else load_chip(name, base).slug
 
 
 def _model_problems(name: str, base: Path) -> tuple[Problem, ...]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pddplan.errors import SolverError
 from pddplan.optimize.baselines import baselines
 from pddplan.optimize.explain import bindings, rejections
-from pddplan.optimize.idle import idle_decision
+from pddplan.optimize.idle import beside_idle, idle_decision
 from pddplan.optimize.infeasible import explain_infeasible
-from pddplan.optimize.objective import objective_of
+from pddplan.optimize.objective import check_prices, objective_of
 from pddplan.optimize.purchase import by_the_hour, purchase_terms
 from pddplan.optimize.ratio import pd_ratio
 from pddplan.optimize.result import PlanResult
@@ -34,7 +34,8 @@ def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
     active = active_deployments(context)
     if not active:
         return replace(evaluate_plan(scenario, idle_decision(context), context), status="optimal")
-    context = context.with_deployments({deployment.name: deployment for deployment in active})
+    context = beside_idle(context, {deployment.name: deployment for deployment in active})
+    check_prices(context)
     search = Search.of(context, Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap))
     outcome = search.run()
     if outcome.best is None and outcome.timed_out:

@@ -15,7 +15,7 @@ from pddplan.model.parallel import check, model_experts, valid_tp
 from pddplan.model.spec import Parallel
 from pddplan.optimize.result import Rejection
 from pddplan.pdd.context import PlanContext
-from pddplan.pdd.fixed_plan import configuration_of
+from pddplan.pdd.fixed_plan import configuration_of, owner_of
 from pddplan.pdd.plan import Configuration, Role
 from pddplan.pdd.terms import step_of
 from pddplan.roofline.overlay_file import base_engine
@@ -238,7 +238,8 @@ def _candidate(context: PlanContext, configuration: Configuration, stock: ChipSt
     caps += [stock.stock // gpus] if stock.stock is not None else []
     caps += [site.gpus_max // gpus] if site.gpus_max is not None else []
     fleet = scenario.fleet.pools if scenario.fleet else ()
-    existing = sum(pool.instances for pool in fleet if _same(pool, configuration, context))
+    mine = [pool for pool in fleet if owner_of(context, pool) == configuration.deployment]
+    existing = sum(pool.instances for pool in mine if _same(pool, configuration, context))
     kept = existing if scenario.fleet and scenario.fleet.keep else 0
     return Candidate(
         configuration=configuration,

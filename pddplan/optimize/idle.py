@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from pddplan.optimize.infeasible import explain_infeasible
 from pddplan.optimize.search import Effort, Search
-from pddplan.pdd.context import PlanContext
-from pddplan.pdd.fixed_plan import configuration_of
+from pddplan.pdd.context import Deployment, PlanContext
+from pddplan.pdd.fixed_plan import configuration_of, owner_of
 from pddplan.pdd.plan import Configuration, Decision, LinkPlan, Pool
 from pddplan.scenario.schema import Fleet
 
+T = TypeVar("T", int, float)
 TRICKLE_PER_S = 1e-6
 """A rate at which requests never meet: one instance of each role serves it."""
 
@@ -36,6 +39,40 @@ def idle_decision(context: PlanContext) -> Decision:
         tuple(LinkPlan(n, *lines[n].between, circuits, lines[n].circuit_bytes_per_s) for n, circuits in least.items() if circuits),
         context.settings(next(iter(context.deployments))),
     )
+
+
+def beside_idle(context: PlanContext, active: Mapping[str, Deployment]) -> PlanContext:
+    """The context of the ``active`` deployments, without the stock, room, power and budget that the standing fleet of the others takes
+    where it must stay (it is kept, or no change is free); a warning says what that is. Raises InputError for a pool that is none.
+    """
+    scenario, fleet = context.scenario, context.scenario.fleet
+    narrowed = context.with_deployments(active)
+    if fleet is None or len(active) == len(context.deployments) or not (fleet.keep or fleet.change_max is not None):
+        return narrowed
+    standing = [
+        Pool(configuration_of(context, pool, f"fleet.pools[{i}]"), pool.instances)
+        for i, pool in enumerate(fleet.pools)
+        if owner_of(context, pool) not in active and pool.instances
+    ]
+    if not standing:
+        return narrowed
+    sites, stocks, cost = dict(scenario.sites), dict(context.stocks), 0.0
+    for pool in standing:
+        site, chip = pool.configuration.site, pool.configuration.chip
+        room, (index, stock) = sites[site], stocks[site, chip]
+        watts = pool.gpus * float(stock.power or context.chips[chip].tdp_w.value or 0.0)
+        stocks[site, chip] = (index, stock.model_copy(update={"stock": _less(stock.stock, pool.gpus)}))
+        sites[site] = room.model_copy(update={"gpus_max": _less(room.gpus_max, pool.gpus), "power": _less(room.power, watts)})
+        cost += 0.0 if fleet.sunk else pool.gpus * context.prices_usd_h[site, chip]
+    names = ", ".join(dict.fromkeys(pool.configuration.deployment for pool in standing))
+    gpus = sum(pool.gpus for pool in standing)
+    note = f"no requests arrive for {names}: {gpus} GPUs of its fleet stand idle, {cost:.4g} {scenario.currency}/h beside the plan's cost"
+    changed = scenario.model_copy(update={"sites": sites, "budget": _less(scenario.budget, cost)})
+    return replace(narrowed, scenario=changed, stocks=stocks, warnings=(*context.warnings, note))
+
+
+def _less(limit: T | None, taken: T) -> T | None:
+    return None if limit is None else max(limit - taken, type(limit)(0))
 
 
 def _standing(context: PlanContext, fleet: Fleet) -> dict[Configuration, int]:

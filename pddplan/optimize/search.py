@@ -162,7 +162,8 @@ class Search:
             tried = tuple(columns.bounds.settings for columns in self.works)
             chosen = self._outer(self.incumbent)
             remaining += self._try(finer_settings(self.context, self.routes, chosen, tried), thresholds)
-        if self.effort.mixed:
+        enough = self.incumbent is not None and self.effort.gap >= 1.0
+        if self.effort.mixed and not enough:
             remaining += self._mix() + self._by_class()
         self._polish()
         best = self.incumbent
@@ -440,7 +441,8 @@ class Search:
         used = self._used(columns, solution)
         relaying = [route for route in used if route.relay]
         thresholds = self._workable(columns, relaying[0]) if relaying else (None,)
-        return Trial(self.judge, columns, Splits(columns, program, solution, self.fixed_scale), list(thresholds), list(cache_shares(self.context)))
+        splits = Splits(columns, program, solution, self.fixed_scale)
+        return Trial(self.judge, columns, splits, list(thresholds), list(cache_shares(self.context)))
 
     def _promise(self, columns: Columns) -> float:
         """Bound of a choice of settings before any table is computed."""

@@ -62,7 +62,7 @@ def configuration_of(context: PlanContext, count: PoolCount, place: str) -> Conf
     if (count.site, chip.slug) not in context.stocks:
         raise InputError(Problem(f"{place}.chip", f"site {count.site} has no {chip.slug}", "a chip of that site"))
     stock = context.stocks[count.site, chip.slug][1]
-    name = count.deployment or next(iter(context.deployments))
+    name = owner_of(context, count)
     if name not in context.deployments:
         raise InputError(
             Problem(f"{place}.deployment", f"{name!r} is not a deployment", f"one of {', '.join(context.deployments)}")
@@ -92,6 +92,11 @@ def configuration_of(context: PlanContext, count: PoolCount, place: str) -> Conf
         redundant_experts=context.scenario.each_deployment()[name].model.redundant_experts if experts else 0,
     )
     return Configuration(name, owner.spec.name, count.site, count.role, chip.slug, engine, parallel, parallel.gpus)
+
+
+def owner_of(context: PlanContext, count: PoolCount) -> str:
+    """The deployment of a written pool: the one it names, or the scenario's first."""
+    return count.deployment or next(iter(context.scenario.each_deployment()))
 
 
 def choose_settings(context: PlanContext, decision: Decision) -> Decision:

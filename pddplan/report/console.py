@@ -270,7 +270,7 @@ def _baselines(result: PlanResult, money: str) -> Table:
             table.add_row(label, "no plan", baseline.reason)
             continue
         metrics = baseline.evaluation.metrics
-        gain = _change(mine.bcr / metrics.bcr - 1) if metrics.bcr else ""
+        gain = _change(mine.bcr / metrics.bcr - 1) if metrics.bcr > 0 else ""
         table.add_row(label, *_baseline_cells(metrics), gain, duration(metrics.ttft_p99_s))
     return table
 

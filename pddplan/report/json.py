@@ -40,7 +40,7 @@ def _finite(value: Any) -> Any:
 
 def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
     """A planning result with the scenario it came from; ``load_scenario`` reads it back with the counts fixed."""
-    evaluation = result.evaluation
+    evaluation, context = result.evaluation, PlanContext.from_scenario(scenario)
     feedback = evaluation.feedback
     return {
         "schema_version": SCHEMA_VERSION,
@@ -65,7 +65,7 @@ def plan_document(result: PlanResult, scenario: Scenario) -> dict[str, Any]:
         "binding": [asdict(binding) for binding in result.binding],
         "rejected": [asdict(rejection) for rejection in result.rejected],
         "warnings": list(dict.fromkeys((*result.warnings, *evaluation.warnings))),
-        "timeline": [asdict(timeline) for timeline in timelines(PlanContext.from_scenario(scenario), evaluation)],
+        "timeline": [asdict(timeline) for timeline in timelines(context, evaluation)],
         "stability": {"bounded": feedback.bounded, **asdict(feedback)} if feedback else None,
         "pd_ratio": asdict(result.pd_ratio) if result.pd_ratio else None,
         "purchase": dict(result.purchase),

@@ -10,15 +10,18 @@ from pddplan.scenario.keys import listed, suggestion
 from pddplan.scenario.schema import FixedPlan, Fleet, Scenario
 
 Place = Callable[[KeyPath], str]
+Slug = Callable[[str], str]
 
 
-def cross_checks(scenario: Scenario, place: Place) -> list[Problem]:
-    """Every fault between sections of a scenario whose sections are each valid."""
+def cross_checks(scenario: Scenario, place: Place, slug: Slug | None = None) -> list[Problem]:
+    """Every fault between sections of a scenario whose sections are each valid. slug: what a chip's name or alias stands for (None: it
+    cannot be told here, and a pool's chip that the site does not spell alike is left to whoever can).
+    """
     return [
         *_links(scenario, place),
         *_chips(scenario, place),
-        *_counts(scenario, scenario.plan, ("plan",), place),
-        *_counts(scenario, scenario.fleet, ("fleet",), place),
+        *_counts(scenario, scenario.plan, ("plan",), place, slug),
+        *_counts(scenario, scenario.fleet, ("fleet",), place, slug),
         *_deployments(scenario, place),
     ]
 
@@ -74,7 +77,7 @@ def _chips(scenario: Scenario, place: Place) -> Iterator[Problem]:
         yield Problem(place(("sites",)), "no chip may decode (role MD or AGG)", "allow MD or AGG on at least one chip", "roles: [MD]")
 
 
-def _counts(scenario: Scenario, plan: FixedPlan | Fleet | None, root: KeyPath, place: Place) -> Iterator[Problem]:
+def _counts(scenario: Scenario, plan: FixedPlan | Fleet | None, root: KeyPath, place: Place, slug: Slug | None) -> Iterator[Problem]:
     if plan is None:
         return
     for index, pool in enumerate(plan.pools):
@@ -83,7 +86,12 @@ def _counts(scenario: Scenario, plan: FixedPlan | Fleet | None, root: KeyPath, p
             yield _unknown(place((*path, "site")), "site", pool.site, list(scenario.sites))
             continue
         chips = [stock.chip for stock in scenario.sites[pool.site].chips]
-        stock = next((entry for entry in scenario.sites[pool.site].chips if _same(entry.chip, pool.chip)), None)
+        entries = scenario.sites[pool.site].chips
+        stock = next((entry for entry in entries if _same(entry.chip, pool.chip)), None)
+        if stock is None and slug is not None:
+            stock = next((entry for entry in entries if slug(entry.chip) == slug(pool.chip)), None)
+        if stock is None and slug is None:
+            continue
         if stock is None:
             yield _unknown(place((*path, "chip")), f"chip at site {pool.site!r} named", pool.chip, chips)
             continue

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pddplan.data_files import data_root
 from pddplan.errors import InputError, Problem
-from pddplan.scenario.checks import cross_checks
+from pddplan.scenario.checks import Slug, cross_checks
 from pddplan.scenario.document import Document, KeyPath, parse_document, read_bytes
 from pddplan.scenario.keys import listed, suggestion
 from pddplan.scenario.overrides import Override, parse_override, with_overrides
@@ -48,9 +48,11 @@ def load_scenario(
     source: str | Path | Scenario,
     overrides: Iterable[str | Override] = (),
     checks: Mapping[str, NameCheck] | None = None,
+    slug: Callable[[str, Path], str] | None = None,
 ) -> Scenario:
     """Read, override and validate a scenario (or the plan JSON of an earlier run).
 
+    slug: what a chip's name or alias, written in a folder, stands for; without it pools are not held against the chips of their site.
     checks: by kind (chip, model, engine), say whether names are known, so that unknown ones stand in the same list as all else.
     Raises InputError with every problem found.
     """
@@ -60,7 +62,7 @@ def load_scenario(
         path = find_scenario(source)
         document, base = scenario_of_plan(parse_document(read_bytes(path, str(path)), str(path)), path.parent)
     document, labels = with_overrides(document, overrides)
-    return _validated(document, labels, base, checks or {})
+    return _validated(document, labels, base, checks or {}, None if slug is None else lambda name: slug(name, base))
 
 
 def as_overrides(overrides: Iterable[str | Override] | Mapping[str, Any]) -> list[str | Override]:
@@ -89,6 +91,7 @@ def _validated(
     labels: Mapping[KeyPath, str],
     base: Path,
     checks: Mapping[str, NameCheck],
+    slug: Slug | None,
 ) -> Scenario:
     def place(path: KeyPath) -> str:
         own = [label for changed, label in labels.items() if path[: len(changed)] == changed]
@@ -104,7 +107,7 @@ def _validated(
     except RecursionError:
         problems.append(Problem(document.file, "is nested too deeply", "a scenario needs far fewer levels"))
     if scenario is not None:
-        problems += cross_checks(scenario, place)
+        problems += cross_checks(scenario, place, slug)
     for kind, check in checks.items():
         for path, name in _names(document.value, kind):
             for problem in check(name, base):

@@ -82,7 +82,7 @@ def _with_settings(value: dict[str, Any], settings: dict[str, Any]) -> dict[str,
     if settings.get("p_threshold_tokens") is not None:
         fixed["p_routing"] = {"threshold": settings["p_threshold_tokens"]}
     if settings.get("md_cache_bytes") is not None:
-        fixed["md_cache"] = {"per_instance": settings["md_cache_bytes"]}
+        fixed["md_cache"] = {"per_instance": f"{settings['md_cache_bytes']!r} B"}
     if "deployments" in value:
         deployments = {name: {**inner, "policy": _merged(inner.get("policy"), fixed)} for name, inner in value["deployments"].items()}
         return {**value, "deployments": deployments}

@@ -60,7 +60,7 @@ class RequestMix:
         return float(np.dot(self.weight, values))
 
     def of_classes(self, chosen: Sequence[int]) -> RequestMix:
-        """The traffic of some classes alone, ``chosen`` in rising order; arrivals are thinned at random: a share p has scv 1 + p (scv - 1)."""
+        """The traffic of some classes alone, ``chosen`` in rising order; arrivals thinned at random: a share p has scv 1 + p (scv - 1)."""
         rows = np.nonzero(np.isin(self.class_index, chosen))[0]
         part = float(self.weight[rows].sum())
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pddplan.errors import InputError
 from pddplan.hardware import chip_price, compute_dtype, link_price, list_chips, list_links, load_chip, load_link, load_prices
+from pddplan.hardware.link_file import read_link
 from pddplan.hardware.nearest import MEASURED_CHIPS
 from pddplan.model import load_model
 from pddplan.model.parallel import check
@@ -246,6 +247,58 @@ def test_what_is_no_chip_file_is_an_input_error(tmp_path: Path, text: str) -> No
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError):
         load_chip(str(path))
+
+
+WRONG = {
+    "colour: red": "colour",
+    "status: 3": "status",
+    "vendor: ''": "vendor",
+    "aliases: one": "aliases",
+    "notes: [1]": "notes",
+    "gpus_per_node: 0": "gpus_per_node",
+    "gpus_per_node: true": "gpus_per_node",
+    "prices: 3": "prices",
+    "prices: {rent: 3}": "prices.rent",
+    "tdp_w: [700]": "tdp_w",
+    "tdp_w: {value: 700, source: sheet}": "tdp_w.kind",
+    "tdp_w: {value: 700, kind: datasheet}": "tdp_w.source",
+    "tdp_w: {value: 700, kind: rumour, source: sheet}": "tdp_w.kind",
+    "tdp_w: {value: 700, kind: datasheet, source: sheet, note: [x]}": "tdp_w.note",
+    "tdp_w: {value: 700, low: 600, kind: datasheet, source: sheet}": "tdp_w",
+    "tdp_w: {value: 700, low: 800, high: 600, kind: datasheet, source: sheet}": "tdp_w",
+    "tdp_w: {value: 700, kind: datasheet, source: sheet, colour: red}": "tdp_w.colour",
+    "efficiency_of: a_better_one": "efficiency_of",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_each_fault_of_a_chip_file_is_told_alone_at_its_place(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(f"{GOOD}{line}\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_chip(str(path))
+    (problem,) = caught.value.problems
+    assert problem.place == f"{path}:{GOOD.count(chr(10)) + 1} {WRONG[line]}"
+
+
+def test_a_range_is_enough_where_no_value_is_needed_and_not_where_one_is(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    given = "{low: 600, high: 800, kind: datasheet, source: sheet}"
+    path.write_text(f"{GOOD}prices: {{rent_usd_h: {given}}}\n", encoding="utf-8")
+    rent = load_chip(str(path)).prices["rent_usd_h"]
+    assert (rent.value, rent.low, rent.high) == (None, 600.0, 800.0)
+    path.write_text(GOOD.replace("scaleup_domain: 8", f"scaleup_domain: {given}"), encoding="utf-8")
+    with pytest.raises(InputError, match="no value"):
+        load_chip(str(path))
+
+
+def test_a_line_cannot_carry_more_than_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text("name: x\ncircuit_gbit_per_s: 10\nusable: 1.2\n", encoding="utf-8")
+    with pytest.raises(InputError, match="at most 1"):
+        read_link(path)
+    path.write_text("name: x\ncircuit_gbit_per_s: 10\nusable: 0.9\n", encoding="utf-8")
+    assert read_link(path).circuit_bytes_per_s.value == 1.25e9
 
 
 def test_a_missing_file_is_an_input_error() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 
@@ -98,6 +100,31 @@ def test_a_bad_demand_file_is_named_with_its_line(tmp_path):
     words["demand"]["file"] = "none.tar"
     with pytest.raises(InputError, match=r"none.tar: cannot be read"):
         mix_of(words, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0,1\n", "under two windows"),
+        ("0,1\n600,2\n1800,2\n", "600 to 1200 s"),
+        ("0,0\n600,0\n", "every rate is 0"),
+        ("0,1\n600,-1\n", "demand.csv:2"),
+        ("0,1\n600,nan\n", "demand.csv:2"),
+        ("0,1\n600\n", "demand.csv:2"),
+    ],
+)
+def test_windows_that_make_no_day_are_refused(tmp_path, text, said):
+    (tmp_path / "demand.csv").write_text(text)
+    with pytest.raises(InputError, match=re.escape(said)):
+        mix_of({"rate": "10 req/s", "classes": {"chat": CHAT}, "demand": {"file": "demand.csv", "format": "servegen"}}, tmp_path)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_single_clients_windows_are_read_plain_and_zipped_blank_lines_left_out(tmp_path, zipped):
+    text = b"0,1\n\n600,2\n1200,3\n"
+    (tmp_path / "demand.csv").write_bytes(gzip.compress(text) if zipped else text)
+    mix = mix_of({"rate": "10 req/s", "classes": {"chat": CHAT}, "demand": {"file": "demand.csv", "format": "servegen"}}, tmp_path)
+    assert (mix.mean_rate_per_s, mix.rate_per_s) == pytest.approx((10, 15))
 
 
 def trace_file(tmp_path):

@@ -58,7 +58,7 @@ def baselines_table(result: PlanResult, t: Translate) -> Table:
     compared = _compared(result, t)
     bcr, cost = compared[0][1], compared[0][2]
     rows = tuple(
-        (name, gpus, c, usd, b, signed_percent(bcr / b - 1) if b else None, signed_percent(cost / c - 1) if c else None)
+        (name, gpus, c, usd, b, signed_percent(bcr / b - 1) if b > 0 else None, signed_percent(cost / c - 1) if c else None)
         for name, b, c, usd, gpus in compared
     )
     columns = (
