@@ -162,8 +162,7 @@ class Search:
             tried = tuple(columns.bounds.settings for columns in self.works)
             chosen = self._outer(self.incumbent)
             remaining += self._try(finer_settings(self.context, self.routes, chosen, tried), thresholds)
-        enough = self.incumbent is not None and self.effort.gap >= 1.0
-        if self.effort.mixed and not enough:
+        if self.effort.mixed:
             remaining += self._mix() + self._by_class()
         self._polish()
         best = self.incumbent
@@ -208,10 +207,13 @@ class Search:
         """Search plans that divide one deployment's traffic among two routes, then three and more while that helps; at the outer settings
         of the best plan so far. Returns the bound on what each can still give.
         """
-        remaining, most = [], self.context.scenario.search.routes_per_deployment
+        remaining: list[float] = []
+        most = self.context.scenario.search.routes_per_deployment
         for name in self.context.deployments:
             routes = sum(route.deployment == name for route in self.routes)
             for parts in range(2, min(most, routes) + 1):
+                if self._any_will_do:
+                    return remaining
                 before, self._asked = self.incumbent, self.judge.evaluations
                 chosen = None if before is None else self._outer(before)
                 works = [work for work in self.works if not work.mixed and chosen in (None, work.bounds.settings)]
@@ -223,6 +225,11 @@ class Search:
                     break
         return remaining
 
+    @property
+    def _any_will_do(self) -> bool:
+        """Whether a plan was all that is asked, and there is one."""
+        return self.incumbent is not None and self.effort.gap >= 1.0
+
     def _outer(self, plan: Incumbent) -> Settings:
         """The outer settings that a plan was found at: what is tried plan by plan left open."""
         stated = next(iter(self.works)).bounds.settings
@@ -230,13 +237,15 @@ class Search:
 
     def _by_class(self) -> list[float]:
         """Search plans that serve some classes of a deployment on pools of their own. Returns the bound on what each division can give."""
-        remaining = []
+        remaining: list[float] = []
         for name in self.context.deployments:
             divisible = all(work.bounds.rates(c) is None for work in self.works[:1] for c in self.candidates.of(name, "AGG"))
             several = sum(route.deployment == name for route in self.routes) > 1
             several |= self.context.scenario.search.configurations_per_role > 1
             divisible &= self.context.scenario.search.routes_per_deployment > 1
             for division in class_divisions(self.context, name) if divisible and several else ():
+                if self._any_will_do:
+                    return remaining
                 effort, spent = replace(self.effort, mixed=False), time.monotonic() - self.started
                 if effort.seconds is not None:
                     effort = replace(effort, seconds=max(effort.seconds - spent, 0.0))
@@ -359,7 +368,7 @@ class Search:
         cuts: list[Cut] = []
         while True:
             program = replace(columns.program(*self._scales(columns)), cuts=tuple(cuts))
-            if (columns.mixed or self.owners) and self.fixed_scale and self.incumbent is not None:
+            if (columns.mixed or self.owners) and self.fixed_scale and self.incumbent is not None and not self._any_will_do:
                 cheaper = self.incumbent.paid_usd_per_h * (1 - self.effort.gap)
                 program = replace(program, budget_usd_per_h=min(cheaper, program.budget_usd_per_h or cheaper))
             solution = self._solve(program)
