@@ -205,12 +205,15 @@ class Search:
 
     def _mix(self) -> list[float]:
         """Search plans that divide one deployment's traffic among two routes, then three and more while that helps; at the outer settings
-        of the best plan so far. Returns the bound on what each can still give.
+        of the best plan so far. Not where all routes draw on one chip of one room. Returns the bound on what each can still give.
         """
         remaining: list[float] = []
         most = self.context.scenario.search.routes_per_deployment
         for name in self.context.deployments:
             routes = sum(route.deployment == name for route in self.routes)
+            chips = {(c.configuration.site, c.configuration.chip) for c in self.candidates.found if c.configuration.deployment == name}
+            if len(chips) < 2:
+                continue
             for parts in range(2, min(most, routes) + 1):
                 if self._any_will_do:
                     return remaining
