@@ -36,6 +36,17 @@ HEAD = """# Speed
 2026-11-30, `python benchmarks/speed.py --write docs/validation/speed.md`, one process at a time on {cores} cores whose load was {load:.1f}
 at the start: where other work ran beside it, CPU seconds and ratios are what to read. Whole processes include start-up; peers are timed in
 the same run; medians of {runs} runs where a run is short."""
+NOTES = """## What the numbers rest on
+
+- Compiled code: the first `optimize` on a machine compiles the recursion of prefill passes and keeps it beside the package; where that is
+  read-only, in the user's cache; where neither can be written, every run compiles and works. An installed wheel in CPU seconds, first run
+  and second: 4.3, 2.4; read-only package 4.1, 2.6; home read-only too 3.9, 4.3. (Making arrays and interpolating inside compiled code took
+  2 s more to compile.)
+- Half of what is left of a start is numba and scipy.special, which the laws of queues need; pandas, plotly, simpy and the rest of scipy
+  are imported by the commands that use them.
+- The command line keeps BLAS to one thread: its vectors are short, and on a busy machine threads that wait for each other doubled the time.
+- Exponents below 1: an evaluation has a part that does not depend on rows (convolutions of laws on one grid), a program one that does not
+  depend on columns. The number of programs that the search solves depends on prices, not on size: hence time by program beside the whole."""
 CHIPS = (
     *("h100-sxm", "h200-sxm", "b200", "b300", "gb200", "gb300", "h20-96", "h20-141", "h800-sxm", "a100-80-sxm", "a800-sxm", "h100-pcie"),
     *("h100-nvl", "l40s", "rtx-pro-6000-server", "mi300x", "mi325x", "mi355x", "gaudi3", "ascend-910c"),
@@ -412,7 +423,7 @@ def main() -> None:
                 print(text, flush=True)
             print(f"({time.perf_counter() - start:.0f} s)", file=sys.stderr)
     if given.write:
-        given.write.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        given.write.write_text("\n".join([*lines, "", NOTES]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
