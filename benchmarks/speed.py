@@ -218,7 +218,7 @@ class Bench:
         ]
         commands += [(name, "pdd-reference") for name in ("stability", "bathtub", "bandwidth")]
         commands += [(name, studied) for name in ("pareto", "sensitivity", "robust", "savings")]
-        commands += [("sweep", studied, "--vary", "workload.rate=2,3,4", "--out", str(self.folder / "sweep.csv"), "--force")]
+        commands += [("sweep", studied, "--vary", "workload.rate=2 req/s:4 req/s:3", "--out", str(self.folder / "sweep.csv"), "--force")]
         commands += [("backtest", str(SERVERS)), ("trace", "stats", self.trace(100_000), "--json", "-")]
         for command in commands:
             cost = process([*PDDPLAN, *command], accepted=(0, 3))
