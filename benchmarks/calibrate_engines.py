@@ -1,6 +1,6 @@
 """Fit the engine constants to measured servers and write hardware_profiles/engines/{vllm,sglang,trtllm,generic}.yaml.
 
-Run: python benchmarks/calibrate_engines.py            (fit at the chosen shrinkage, 4-fold by curve, write; minutes)
+Run: python benchmarks/calibrate_engines.py            (fit, errors on held-out curves, families, chips, engines, write; minutes)
      python benchmarks/calibrate_engines.py --choose   (leave-one-family-out for each shrinkage first)
      python benchmarks/calibrate_engines.py --dry      (print, write nothing)
 Input: benchmarks/data/servers.csv.gz. Deterministic: no random number but the fixed assignment of curves to folds.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,8 @@ import pandas as pd
 import yaml
 
 from pddplan.roofline.benchmark_table import BenchmarkTable, read_benchmark_table
-from pddplan.roofline.fit import COMMON, CONSTANTS, BenchmarkRows, Layout, fit, predict
+from pddplan.roofline.fit import COMMON, CONSTANTS, BenchmarkRows, Layout, fit, predict, wave_of
+from pddplan.roofline.overlay_file import GENERATIONS, LAWS
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data" / "servers.csv.gz"
@@ -26,12 +26,12 @@ OUT = HERE.parent / "hardware_profiles" / "engines"
 SHRINKAGES = (0.5, 1.0, 3.0, 10.0)
 SHRINKAGE = 1.0
 EVALUATIONS = 15
-FOLD_EVALUATIONS = 6
 CURVE = [
-    "mode", "model_path", "system", "engine", "engine_version", "precision", "isl", "osl", "length_law", "tp_size", "attention_dp_size",
+    "mode", "model_path", "system", "engine", "engine_version", "precision", "isl", "osl", "tp_size", "attention_dp_size",
     "moe_tp_size", "moe_ep_size", "pp_size", "prefill_tp_size", "prefill_attention_dp_size", "decode_tp_size",
     "decode_attention_dp_size", "decode_moe_ep_size",
 ]  # fmt: skip
+LEFT_OUT = {"leave_one_family_out": "family", "leave_one_chip_out": "system", "leave_one_engine_out": "engine"}
 HEADER = "# Engine constants. Written by benchmarks/calibrate_engines.py; meanings in pddplan/roofline/overlay.py.\n"
 BANDS = {"low": (0, 16), "high": (16, np.inf)}  # requests in flight per replica
 
@@ -93,25 +93,17 @@ def load() -> Data:
     return Data(table, rows, source, Layout.of(groups))
 
 
-def _fold(job: tuple[Data, list[np.ndarray], list[np.ndarray], np.ndarray, float]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    data, train, test, start, shrinkage = job
-    theta = fit([r.take(i) for r, i in zip(data.rows, train, strict=True)], data.layout, shrinkage, start, FOLD_EVALUATIONS)
-    out = []
-    for rows, index in zip(data.rows, test, strict=True):
-        state = predict(rows.take(index), data.layout, theta) if len(index) else None
-        out.append((index, state.tpot_s, state.ttft_s) if state else (index, np.empty(0), np.empty(0)))
-    return out
-
-
-def held_out(data: Data, groups: list[np.ndarray], start: np.ndarray, shrinkage: float) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(tpot_s, ttft_s) of every row, predicted by a fit that has not seen the row's group."""
+def held_out(data: Data, groups: list[np.ndarray], shrinkage: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(tpot_s, ttft_s) of every row, predicted by a fit that has not seen the row's group; every fit starts from the priors."""
     predicted = [(np.zeros(len(g)), np.zeros(len(g))) for g in groups]
-    names = sorted(set(np.concatenate(groups)))
-    jobs = [(data, [np.flatnonzero(g != n) for g in groups], [np.flatnonzero(g == n) for g in groups], start, shrinkage) for n in names]
-    with multiprocessing.Pool(2) as pool:
-        for result in pool.imap_unordered(_fold, jobs):
-            for (tpot, ttft), (index, a, b) in zip(predicted, result, strict=True):
-                tpot[index], ttft[index] = a, b
+    for name in sorted(set(np.concatenate(groups))):
+        train = [rows.take(np.flatnonzero(g != name)) for rows, g in zip(data.rows, groups, strict=True)]
+        theta = fit(train, data.layout, shrinkage, evaluations=EVALUATIONS)
+        for rows, g, (tpot, ttft) in zip(data.rows, groups, predicted, strict=True):
+            index = np.flatnonzero(g == name)
+            if len(index):
+                state = predict(rows.take(index), data.layout, theta)
+                tpot[index], ttft[index] = state.tpot_s, state.ttft_s
     return predicted
 
 
@@ -160,15 +152,17 @@ def shipped(layout: Layout, theta: np.ndarray, engine: str) -> dict[str, dict[st
     value = {(c.name, g): float(x) for (c, g), x in zip(layout.labels, theta, strict=True)}
     out: dict[str, dict[str, float]] = {"all": {}}
     for c in CONSTANTS:
-        common = c.prior * np.exp(value[c.name, COMMON])
-        parts = {"engine_generation": ("hopper", "blackwell"), "engine_law": ("fixed", "random")}.get(c.scope)
-        if c.scope in ("all", "engine") or engine == "generic":
-            own = value.get((c.name, engine), 0.0)
-            out["all"][c.name] = float(f"{common * np.exp(own):.4g}")
-            continue
-        for part in parts or ():
-            own = value.get((c.name, f"{engine}/{part}"), 0.0)
-            out.setdefault(part, {})[c.name] = float(f"{common * np.exp(own):.4g}")
+        parts = {
+            "all": {"all": COMMON},
+            "engine": {"all": engine},
+            "engine_generation": {g: f"{engine}/{g}" for g in GENERATIONS},
+            "wave": {law: wave_of(engine, law) for law in LAWS},
+        }[c.scope]
+        for part, group in parts.items():
+            own = value.get((c.name, group), 0.0) if group != COMMON else 0.0
+            constant = c.prior * c.share(group) * np.exp(value[c.name, COMMON] + own)
+            if engine != "generic" or not group.startswith("generic/") or c.share(group) > 0:
+                out.setdefault(part, {})[c.name] = float(f"{constant:.4g}")
     return out
 
 
@@ -206,28 +200,27 @@ def main() -> None:
     parser.add_argument("--shrinkage", type=float, default=SHRINKAGE)
     options = parser.parse_args()
     data = load()
-    families = [s.family.to_numpy(str) for s in data.source]
+    groups = {kind: [s[column].to_numpy(str) for s in data.source] for kind, column in LEFT_OUT.items()}
     shrinkage = options.shrinkage
-    theta = fit(data.rows, data.layout, shrinkage, evaluations=EVALUATIONS)
     if options.choose:
         scores = {}
         for candidate in SHRINKAGES:
-            own = fit(data.rows, data.layout, candidate, theta, EVALUATIONS)
-            ratios = errors(data, held_out(data, families, own, candidate))
+            ratios = errors(data, held_out(data, groups["leave_one_family_out"], candidate))
             parts = {name: summary(r) for name, r in ratios.items()}
             scores[candidate] = parts["tpot_agg"]["median"] / 10 + parts["ttft_agg"]["median"] / 30
             print(f"shrinkage {candidate}: leave-one-family-out {parts}")
         shrinkage = min(scores, key=lambda s: scores[s])
-        theta = fit(data.rows, data.layout, shrinkage, theta, EVALUATIONS)
+    theta = fit(data.rows, data.layout, shrinkage, evaluations=EVALUATIONS)
     print(f"{data.layout.constants()} constants, shrinkage {shrinkage}")
     states = [predict(rows, data.layout, theta) for rows in data.rows]
     report = {"in_sample": {k: summary(r) for k, r in errors(data, [(s.tpot_s, s.ttft_s) for s in states]).items()}}
     folds = pd.concat(data.source)[CURVE].groupby(CURVE, dropna=False).ngroup().to_numpy()
     fold_of = np.random.default_rng(0).permutation(folds.max() + 1) % 4
     split = np.split(fold_of[folds].astype(str), [len(data.source[0])])
-    ratios = errors(data, held_out(data, split, theta, shrinkage))
+    ratios = errors(data, held_out(data, split, shrinkage))
     report["four_fold_by_curve"] = {k: summary(r) for k, r in ratios.items()}
-    report["leave_one_family_out"] = {k: summary(r) for k, r in errors(data, held_out(data, families, theta * 0.7, shrinkage)).items()}
+    for kind, labels in groups.items():
+        report[kind] = {k: summary(r) for k, r in errors(data, held_out(data, labels, shrinkage)).items()}
     for name, parts in report.items():
         print(name, parts)
     for rule, mask in {**left_out(pd.concat(data.source)), **left_out_ttft(pd.concat(data.source))}.items():

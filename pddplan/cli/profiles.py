@@ -28,7 +28,9 @@ def list_(
     from pddplan.hardware.catalog import profiles_folder
 
     if group in ("engines", "prices"):
-        names = sorted(path.stem for path in profiles_folder(group).glob("*.yaml"))
+        from pddplan.roofline.overlay_file import ENGINES
+
+        names = ENGINES if group == "engines" else sorted(path.stem for path in profiles_folder(group).glob("*.yaml"))
         rows: list[dict[str, Any]] = [{"name": name} for name in names]
     elif group == "links":
         rows = [_link_row(link) for link in list_links()]

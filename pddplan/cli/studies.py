@@ -101,6 +101,7 @@ def pareto(
     points: Annotated[int, typer.Option(min=2, max=100, help="Plans to find.")] = 8,
     set_: SetOption = None,
     json_: JsonOption = None,
+    report: ReportOption = None,
     force: ForceOption = False,
     price_source: PriceSourceOption = None,
 ) -> None:
@@ -111,7 +112,7 @@ def pareto(
     Example: pddplan pareto pdd-reference --x cost_usd_per_h --y ttft_p99_s
     """
     from pddplan import api
-    from pddplan.report.planning_page import pareto_document, pareto_headline, pareto_table
+    from pddplan.report.planning_page import pareto_document, pareto_headline, pareto_page, pareto_table
     from pddplan.studies.pareto import pareto as front_of
 
     read = read_scenario(scenario, set_, price_source)
@@ -119,6 +120,8 @@ def pareto(
         front = front_of(read, x, y, points)
     if json_ is not None:
         write_json(pareto_document(front, read), json_, force)
+    if report is not None:
+        write_page(pareto_page(front, read.name), report, force)
     if json_ != "-":
         _show(pareto_headline(front), pareto_table(front), front.notes)
 
@@ -129,6 +132,7 @@ def sensitivity(
     spread: Annotated[float, typer.Option(min=0.01, max=0.9, help="How far each input moves, as a share of itself.")] = 0.2,
     set_: SetOption = None,
     json_: JsonOption = None,
+    report: ReportOption = None,
     force: ForceOption = False,
     price_source: PriceSourceOption = None,
 ) -> None:
@@ -137,7 +141,7 @@ def sensitivity(
     Example: pddplan sensitivity pdd-reference --spread 0.2
     """
     from pddplan import api
-    from pddplan.report.planning_page import sensitivity_document, sensitivity_headline, sensitivity_table
+    from pddplan.report.planning_page import sensitivity_document, sensitivity_headline, sensitivity_page, sensitivity_table
     from pddplan.studies.sensitivity import sensitivity as tornado
 
     read = read_scenario(scenario, set_, price_source)
@@ -145,6 +149,8 @@ def sensitivity(
         study = tornado(read, spread)
     if json_ is not None:
         write_json(sensitivity_document(study, read), json_, force)
+    if report is not None:
+        write_page(sensitivity_page(study, read.name), report, force)
     if json_ != "-":
         _show(sensitivity_headline(study), sensitivity_table(study), ())
 
@@ -156,6 +162,7 @@ def robust(
     uncached: Annotated[str, typer.Option(metavar="X,X,...", help="Multiples of the uncached tokens.")] = "0.8,1,1.3",
     set_: SetOption = None,
     json_: JsonOption = None,
+    report: ReportOption = None,
     force: ForceOption = False,
     price_source: PriceSourceOption = None,
 ) -> None:
@@ -164,7 +171,7 @@ def robust(
     Example: pddplan robust pdd-reference --demand 0.8,1,1.2 --uncached 1,1.3
     """
     from pddplan import api
-    from pddplan.report.planning_page import robust_document, robust_headline, robust_table
+    from pddplan.report.planning_page import robust_document, robust_headline, robust_page, robust_table
     from pddplan.studies.robust import futures, robust_plan
 
     read = read_scenario(scenario, set_, price_source)
@@ -173,6 +180,8 @@ def robust(
         plan = robust_plan(read, chosen)
     if json_ is not None:
         write_json(robust_document(plan, read), json_, force)
+    if report is not None:
+        write_page(robust_page(plan, read.name), report, force)
     if json_ != "-":
         _show(robust_headline(plan), robust_table(plan), ())
 

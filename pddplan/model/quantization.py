@@ -180,7 +180,7 @@ def _uniform(
         return int4(group or 128), None
     if algorithm in ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO") or method in ("fp8", "fbgemm_fp8", "w8a8_fp8"):
         if sizes:
-            rows, columns = int(sizes[0]), int(sizes[1])
+            rows, columns = _block(keys, sizes)
             return fp8_block(rows, columns, 8.0 if block.get("scale_fmt") == "ue8m0" else 32.0), (rows, columns)
         return FP8, None
     if algorithm in ("MXFP4", "W4A8_MXFP4_FP8") or method in ("mxfp4", "gpt_oss_mxfp4"):
@@ -205,6 +205,14 @@ def _uniform(
         "quant_method: fp8",
     )
     return BF16, None
+
+
+def _block(keys: Keys, sizes: Any) -> tuple[int, int]:
+    """Rows and columns of a block of weights that share a scale."""
+    if isinstance(sizes, Sequence) and len(sizes) == 2 and all(isinstance(size, int) and size > 0 for size in sizes):
+        return sizes[0], sizes[1]
+    keys.invalid("quantization_config", f"a weight block of {sizes}", "two whole numbers over 0", "weight_block_size: [128, 128]")
+    return 128, 128
 
 
 def _quark(keys: Keys, block: Mapping[str, Any]) -> tuple[Precision, tuple[int, int] | None]:
@@ -239,7 +247,8 @@ def _weights_precision(keys: Keys, weights: Mapping[str, Any], form: str, weight
     if kind == "float" and bits == 8:
         sizes = weights.get("block_structure")
         if weights.get("strategy") == "block" and sizes:
-            return fp8_block(int(sizes[0]), int(sizes[1])), (int(sizes[0]), int(sizes[1]))
+            rows, columns = _block(keys, sizes)
+            return fp8_block(rows, columns), (rows, columns)
         return FP8, None
     if kind == "float" and bits == 4:
         if "mxfp4" in form or group == 32:

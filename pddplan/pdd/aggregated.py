@@ -91,7 +91,7 @@ def aggregated_state(
         arrival_scv=_jumpy(scv, token_scv, per_instance, weight, passes.alone_s, prefill_share),
         queueing=full,
     )
-    utilisation = prefill_share + (1.0 - prefill_share) * state.utilisation if state.stable else state.utilisation
+    utilisation = prefill_share + (1.0 - prefill_share) * state.utilisation
     chunks = np.maximum(np.ceil(mix.uncached_tokens / decision.settings.prefill_chunk_tokens), 1.0)
     beside = round(state.step_mean_s * (1.0 - prefill_share) * -math.expm1(-state.batch_mean), 6) if full else 0.0
     dispatch = policy.decode_dispatch if policy.dispatch == "cache_affinity" else policy.dispatch
@@ -129,7 +129,7 @@ def _jumpy(scv: float, token_scv: float, rate: float, weight: FloatArray, servic
     """
     completions = rate * float(weight.sum()) / (1.0 - prefill_share)
     mean, square = (completions**k * float(weight @ service_s**k) / float(weight.sum()) for k in (1, 2))
-    return 1.0 + (scv - 1.0) * (1.0 + mean) ** 2 + (1.0 + token_scv) * (mean + square / 2.0)
+    return max(0.0, 1.0 + (scv - 1.0) * (1.0 + mean) ** 2 + (1.0 + token_scv) * (mean + square / 2.0))
 
 
 def _evened(scv: float, instances: int) -> float:

@@ -1,13 +1,14 @@
-"""Pareto front, sensitivity and robust plan shown: as JSON documents, headlines and tables."""
+"""Pareto front, sensitivity and robust plan shown: as JSON documents, headlines, tables and pages."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pddplan.pdd.plan import Decision
-from pddplan.report.document import Column, Table
+from pddplan.report.document import Block, Column, Document, Figure, Paragraph, Section, Table
 from pddplan.report.json import SCHEMA_VERSION, evaluation_document
 from pddplan.report.numbers import percent, significant
+from pddplan.report.sections.charts import bars, layout, line
 from pddplan.scenario.schema import Scenario
 from pddplan.studies.pareto import ParetoFront
 from pddplan.studies.robust import RobustPlan
@@ -45,6 +46,15 @@ def pareto_table(front: ParetoFront) -> Table:
     return Table("pareto", "Plans that no other beats on both", columns, rows)
 
 
+def pareto_page(front: ParetoFront, name: str) -> Document:
+    """The front drawn, and its plans."""
+    curve = line([p.x for p in front.points], [p.y for p in front.points], "best plans", mode="lines+markers", line={"shape": "hv"})
+    title, summary = f"What does a lower {front.y} cost?", "Each point is the cheapest plan under its own ceiling."
+    figure = Figure("front", title, summary, (curve,), layout(front.x, front.y), pareto_table(front), 420)
+    blocks: tuple[Block, ...] = (figure, pareto_table(front), *(Paragraph(text, "note") for text in front.notes))
+    return Document("en", f"Front of {name}", pareto_headline(front), (), (Section("plans", "Best plans", blocks),))
+
+
 def sensitivity_document(study: Sensitivity, scenario: Scenario) -> dict[str, Any]:
     """Swings, widest first; null where there is no plan, or the base plan misses a limit."""
     swings = [
@@ -80,6 +90,29 @@ def sensitivity_table(study: Sensitivity) -> Table:
         Column(f"x {high:g}, plan kept"),
     )
     return Table("sensitivity", "Change of the objective when one input moves", columns, tuple(row(s) for s in study.swings))
+
+
+def sensitivity_page(study: Sensitivity, name: str) -> Document:
+    """The tornado, widest input first; ends without a plan have no bar."""
+
+    def side(end: int, label: str) -> dict[str, Any]:
+        known = [(s.driver, s.replanned[end]) for s in study.swings]
+        moved = [(driver, 100 * (value / study.base - 1)) for driver, value in known if value is not None]
+        return bars([driver for driver, _ in moved], [value for _, value in moved], label, end)
+
+    table, first = sensitivity_table(study), study.swings[0]
+    figure = Figure(
+        "tornado",
+        "Which input moves the best plan most?",
+        f"Change of {study.goal} with everything planned again.",
+        (side(0, f"x {first.low:g}"), side(1, f"x {first.high:g}")),
+        layout("", f"change of {study.goal} (%)", xaxis={"automargin": True}, yaxis={"rangemode": "normal"}),
+        table,
+        420,
+    )
+    facts = ((study.goal, f"{significant(study.base, 4)} {study.unit}"), ("plan", fleet_text(study.evaluation.decision)))
+    section = Section("inputs", "Inputs moved one at a time", (figure, table))
+    return Document("en", f"Sensitivity of {name}", sensitivity_headline(study), facts, (section,))
 
 
 def robust_document(plan: RobustPlan, scenario: Scenario) -> dict[str, Any]:
@@ -132,3 +165,23 @@ def robust_table(plan: RobustPlan) -> Table:
         for r in plan.results
     )
     return Table("robust", "The robust plan in every future", columns, rows)
+
+
+def robust_page(plan: RobustPlan, name: str) -> Document:
+    """The robust plan against the plan made for each future alone."""
+    own = [(r.future.name, r.own.metrics.bcr) for r in plan.results if r.own is not None]
+    traces = (
+        bars([name for name, _ in own], [bcr for _, bcr in own], "plan for this future alone"),
+        bars([r.future.name for r in plan.results], [r.robust.metrics.bcr for r in plan.results], "robust plan", 1),
+    )
+    table = robust_table(plan)
+    summary = "BCR of the one plan that holds in all futures, beside the best that each future could have."
+    axes = layout("", "BCR", xaxis={"automargin": True})
+    figure = Figure("futures", "What does certainty cost in each future?", summary, traces, axes, table, 420)
+    facts = (
+        ("expected BCR", significant(plan.expected_bcr)),
+        ("worst BCR", significant(plan.worst_bcr)),
+        ("price of certainty", percent(plan.price_of_robustness)),
+        ("misses a limit without it", ", ".join(plan.nominal_fails) or "in no future"),
+    )
+    return Document("en", f"Robust plan of {name}", robust_headline(plan), facts, (Section("futures", "Futures", (figure, table)),))

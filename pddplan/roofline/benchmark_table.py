@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pddplan.model.kv_cache import kv_cache
-from pddplan.roofline.fit import BenchmarkRows, Pools
+from pddplan.roofline.fit import BenchmarkRows, Pools, wave_of
 from pddplan.roofline.overlay_file import generation
 from pddplan.roofline.rows import ServedRows, served_rows, with_defaults
 from pddplan.roofline.terms import FloatArray, StepTerms
@@ -63,8 +63,8 @@ def _groups(table: pd.DataFrame, served: ServedRows) -> dict[str, NDArray[np.str
     engine = np.array([c.engine for c in served.configurations])[served.config]
     generations = np.array([generation(c.chip) for c in served.configurations])[served.config]
     law = np.where(served.fixed_lengths, "fixed", "random")
-    slash = np.char.add(engine, "/")
-    return {"engine": engine, "engine_generation": np.char.add(slash, generations), "engine_law": np.char.add(slash, law)}
+    wave = np.array([wave_of(*pair) for pair in zip(engine, law, strict=True)])
+    return {"engine": engine, "engine_generation": np.char.add(np.char.add(engine, "/"), generations), "wave": wave}
 
 
 def _terms(served: ServedRows) -> StepTerms:

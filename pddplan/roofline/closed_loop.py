@@ -3,8 +3,11 @@
 Symbols: N requests resident, W time to first token, D decode time of a request, f = D / (D + W) the share that decodes,
 s one prefill, O output tokens.
     D = O t_dec(N f) + c (1 - burst/2) f (N - 1) s   running requests wait for the others' prefills
-    W = t1 + t_dec + handling + admission N + burst (N - 1)/2 p + lag min(N s / (D + W), 2) s
+    W = t1 + t_dec + handling + admission N + burst (N - 1)/2 p + min(convoy, (N - 1)/2) p + lag min(N s / (D + W), 2) s
     W >= 0.9 N p - D                                 the prefill side saturates
+burst: a run of ten prompts per client starts with all of them at once, a tenth of its requests; an engine that prefills before it
+decodes keeps requests of equal length in step, and every wave is such a start. convoy: elsewhere equal lengths keep together what
+was admitted together. Where the scheduler polls for new requests every few steps, W grows by half of those.
 p is a prefill packed with others (no launch floor of its own), s lies between p and a lone one: p + (s_alone - p) / k, with
 k = 1 + N s / (D + W) prefills meeting in a pass.
 A prefill that others wait for before they start (burst) does not interrupt them later: hence 1 - burst/2.
@@ -25,6 +28,7 @@ from pddplan.roofline.terms import FloatArray, StepTerms
 
 ITERATIONS = 6
 SATURATION = 0.9
+POLL_REQUESTS, POLL_FEW = 16, 1.0 / 3.0  # published recipes poll every 30 steps from 16 requests up, every 10 below
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ def closed_loop(
     context = isl + osl / 2.0
     burst = np.minimum(as_float(overlay.burst), 2.0)
     handling = as_float(overlay.ttft_s) + as_float(overlay.admission_s) * resident + burst * (resident - 1.0) / 2.0 * packed
+    handling = handling + np.minimum(as_float(overlay.convoy), (resident - 1.0) / 2.0) * packed
     others = as_float(overlay.interleave) * (1.0 - burst / 2.0) * (resident - 1.0)
     decoding = np.ones_like(isl)
     per_token = osl / as_float(tokens_per_step)
@@ -77,5 +82,6 @@ def closed_loop(
         decoding = 0.5 * decoding + 0.5 * decode_s / (decode_s + ttft)
         together = 1.0 + resident * s / (decode_s + ttft)
     tpot = decode_s / osl
+    ttft = ttft + as_float(overlay.poll_steps) * np.where(n_total >= POLL_REQUESTS, 1.0, POLL_FEW) * step
     ttft = ttft + (n_total / resident - 1.0) * (decode_s + ttft)
     return LoopState(ttft, tpot, step, t1, resident * decoding, resident)

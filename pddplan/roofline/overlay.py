@@ -25,7 +25,9 @@ class Overlay:
     dp_prefill_overlap: share of a rank's prefill that the other attention-DP ranks can use (1: ideal).
     ttft_s: request handling outside the GPU; admission_s: seconds per request in flight.
     interleave: prefills that a running request waits for, as a multiple of its share.
-    burst, lag: first-wave queue and own-wave delay in prefill times (closed loop only).
+    Closed loop of a benchmark client only: burst: share of the requests that start in a wave of all; convoy: prefills of companions
+    that a request waits for (requests of equal length end together); lag: wait per load of the prefill side, in prefills;
+    poll_steps: decode steps until the scheduler looks for new requests, at 16 or more in flight (a third below).
     disaggregated_ttft_s, disaggregated_burst: handing over between workers, and the first wave at the prefill workers.
     acceptance_length: tokens per step of benchmark rows that speculated without saying how well.
     """
@@ -54,6 +56,8 @@ class Overlay:
     interleave: ArrayLike = 0.9
     burst: ArrayLike = 0.1
     lag: ArrayLike = 0.5
+    convoy: ArrayLike = 0.0
+    poll_steps: ArrayLike = 0.0
     acceptance_length: ArrayLike = 2.2
     sparse_layer_factor: ArrayLike = 1.5
     quantised_prefill_factor: ArrayLike = 1.0

@@ -150,6 +150,21 @@ def _distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
     return packed, first
 
 
+def fixed_lengths(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """Rows whose requests all had the nominal lengths: their law says so, and no row of the same workload and server says otherwise.
+
+    Published tables list some runs under both laws, with one measurement: those runs had random lengths.
+    """
+    fixed = table["length_law"].astype(str).str.lower().to_numpy() == "fixed"
+    if not fixed.any():
+        return np.asarray(fixed, bool)
+    run, _ = _distinct(np.column_stack([pd.factorize(table[name])[0] for name in (*_KEY_TEXT, "isl", "osl")]))
+    also_random = np.zeros(run.max() + 1, bool)
+    also_random[run[~fixed]] = True
+    known: NDArray[np.bool_] = fixed & ~also_random[run]
+    return known
+
+
 ASSUMED_DRAFT_TOKENS = 3.0
 
 
@@ -243,7 +258,7 @@ def served_rows(table: pd.DataFrame, role: str = "") -> ServedRows:
             configurations.append(configuration)
     config = index[codes]
     drafts = draft_tokens(table)
-    law = table["length_law"].astype(str).str.lower().to_numpy() == "fixed"
+    law = fixed_lengths(table)
     mean = np.where(law, 1.0, RANDOM_LENGTH_MEAN)
     isl = pd.to_numeric(table["isl"], errors="coerce").to_numpy(float) * mean
     osl = pd.to_numeric(table["osl"], errors="coerce").to_numpy(float) * mean

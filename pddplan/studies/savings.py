@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pddplan.economics.savings import Rung, Step, ladder
-from pddplan.errors import InfeasibleError, InputError
+from pddplan.errors import InfeasibleError, InputError, Problem
 from pddplan.model.acceptance import acceptance_length, acceptance_tables
 from pddplan.optimize.result import BaselineName, PlanResult
 from pddplan.pdd.context import PlanContext
@@ -52,8 +52,10 @@ def savings(scenario: Scenario, planner: Planner, draft_tokens: int = 1) -> Savi
 
     Each rung is a plan of the same demand within the same SLA, by the same search (``planner``: pipeline.plan). draft_tokens: of
     the last rung, where the scenario has no speculation of its own and the model's acceptance was measured. Raises InfeasibleError
-    when no rung has a plan.
+    when no rung has a plan, InputError where nothing arrives.
     """
+    if all(deployment.workload.rate == 0 for deployment in scenario.each_deployment().values()):
+        raise InputError(Problem("workload.rate", "no requests arrive, so no token has a cost to save on", "a rate over 0", "1 req/s"))
     notes: list[str] = []
     plain = without_speculation(scenario)
     cold = without_hits(plain)

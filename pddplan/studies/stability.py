@@ -24,6 +24,8 @@ class StabilityStudy:
 
 def stability_study(context: PlanContext, decision: Decision, turns: int = TURNS) -> StabilityStudy:
     """Follow sessions for ``turns`` turns. Raises InputError for a plan without a relay, which has no such feedback."""
+    if context.rate_per_s <= 0:
+        raise InputError(Problem("workload.rate", "no requests arrive, so no session is followed", "a rate over 0", "1 req/s"))
     found = stability(context, decision, turns)
     if found is None:
         accepted = "a plan with an RLD pool, a line, and a relay threshold"

@@ -20,9 +20,13 @@ SPLIT = """plan={pools: [{site: A, role: P, chip: h100-sxm, instances: 2, tp: 8,
 
 
 def test_every_group_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    for group, expected in (("chips", "h20-96"), ("links", "metro-wave"), ("prices", "reference"), ("engines", "kernels")):
+    for group, expected in (("chips", "h20-96"), ("links", "metro-wave"), ("prices", "reference"), ("engines", "sglang")):
         assert run(["profiles", "list", group]) == 0
         assert expected in capsys.readouterr().out
+    assert run(["profiles", "list", "engines", "--json", "-"]) == 0
+    for engine in json.loads(capsys.readouterr().out)["engines"]:
+        assert run(["validate", "01-minimal", "--set", f"engine={engine['name']}"]) == 0
+    capsys.readouterr()
     assert run(["profiles", "list", "chips", "--json", "-"]) == 0
     chips = json.loads(capsys.readouterr().out)["chips"]
     assert next(chip for chip in chips if chip["name"] == "h100-pcie")["bf16_tflops"] == 756.5

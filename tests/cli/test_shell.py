@@ -196,3 +196,10 @@ def test_the_functions_of_the_api_work_after_their_namesakes_were_imported() -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_interrupt_while_the_command_line_is_imported_is_one_line(tmp_path: Path, pddplan: Run) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = pddplan("schema", env={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 130
+    assert done.stderr.decode() == "error: interrupted before anything was done\n"

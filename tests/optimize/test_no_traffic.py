@@ -157,3 +157,11 @@ def test_a_plan_without_pools_carries_no_traffic(tmp_path: Path, capsys: pytest.
     path.write_text(SMALL.replace("rate: 0", "rate: 1 req/s") + "plan: {pools: []}\n")
     assert run(["evaluate", str(path)]) == 2
     assert "plan.pools: no pools; at least one pool" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["stability", "savings"])
+def test_studies_of_traffic_say_that_none_arrives(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    path = tmp_path / "idle.yaml"
+    path.write_text(SMALL)
+    assert run([command, str(path)]) == 2
+    assert "workload.rate: no requests arrive" in capsys.readouterr().err

@@ -91,10 +91,11 @@ def test_weights_must_sum_to_one(small):
 
 
 @pytest.mark.parametrize("command", [["pareto", "--points", "2"], ["sensitivity"], ["robust", "--demand", "1,1.2", "--uncached", "1"]])
-def test_each_command_writes_json_that_reads_back(command, small, tmp_path, monkeypatch):
-    target = tmp_path / "out.json"
-    monkeypatch.setattr("sys.argv", ["pddplan", command[0], str(small), *command[1:], "--json", str(target)])
+def test_each_command_writes_json_that_reads_back_and_a_page(command, small, tmp_path, monkeypatch):
+    target, page = tmp_path / "out.json", tmp_path / "out.html"
+    monkeypatch.setattr("sys.argv", ["pddplan", command[0], str(small), *command[1:], "--json", str(target), "--report", str(page)])
     with pytest.raises(SystemExit) as stopped:
         raise SystemExit(main())
     assert stopped.value.code in (0, None)
     assert json.loads(target.read_text())["scenario"]["name"] == "small"
+    assert "small" in page.read_text(encoding="utf-8")

@@ -5,7 +5,10 @@ import math
 import pytest
 from pdd_plans import LineStage, aggregated, context, mix
 
+from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
+from pddplan.pdd.fixed_plan import fixed_decision
+from pddplan.scenario.load import load_scenario
 
 
 def serve(requests, stage, instances=1, changes=None):
@@ -48,3 +51,17 @@ def test_capacities_alone_have_no_waits_and_no_spread():
     found = serve(mix(1000, 100, 4.0), LineStage(beta_s=0.0), changes={"policy.queueing": "none"})
     assert found.laws["tpot"].quantile(0.99) == pytest.approx(found.laws["tpot"].quantile(0.5), rel=0.01)
     assert found.metrics.ttft_p99_s == pytest.approx(0.1, rel=0.01)
+
+
+@pytest.mark.parametrize("rate", [12, 16, 20, 40])
+def test_the_load_of_an_overloaded_pool_grows_with_the_rate(rate: float) -> None:
+    plan = "plan={pools: [{site: A, role: AGG, chip: h100-sxm, instances: 2, tp: 4}]}"
+    at = [PlanContext.from_scenario(load_scenario("01-minimal", [plan, f"workload.rate={r} req/s"])) for r in (6, rate)]
+    low, high = (evaluate(context, fixed_decision(context)).pools[0].utilisation for context in at)
+    assert high == pytest.approx(low * rate / 6, rel=0.03)
+
+
+def test_arrivals_in_step_are_no_error() -> None:
+    plan = "plan={pools: [{site: A, role: AGG, chip: h100-sxm, instances: 2, tp: 4}]}"
+    context = PlanContext.from_scenario(load_scenario("01-minimal", [plan, "workload.arrival_scv=0"]))
+    assert evaluate(context, fixed_decision(context)).feasible

@@ -13,7 +13,8 @@ from pddplan.errors import InputError
 from pddplan.roofline.benchmark_files import read_benchmark
 from pddplan.roofline.benchmark_table import read_benchmark_table
 from pddplan.roofline.checkpoint import served_checkpoint
-from pddplan.roofline.fit import CONSTANTS
+from pddplan.roofline.fit import STEP, Layout, Problem, wave_of
+from pddplan.roofline.rows import fixed_lengths
 from pddplan.stages.calibration import calibrate
 from pddplan.stages.serving import backtest, estimate_table
 
@@ -41,11 +42,39 @@ def test_shipped_constants_keep_their_errors_on_the_calibration_rows(errors):
 
 
 def test_at_most_eighty_constants_are_fitted():
-    groups = {"all": 1, "engine": 3, "engine_generation": 6, "engine_law": 6}
-    assert sum(groups[c.scope] for c in CONSTANTS) <= 80
-    for engine in ("vllm", "sglang", "trtllm", "generic"):
+    engines = ("vllm", "sglang", "trtllm")
+    groups = {
+        "engine": np.array(engines),
+        "engine_generation": np.array([f"{engine}/{generation}" for engine in engines for generation in ("hopper", "blackwell")]),
+        "wave": np.unique([wave_of(engine, law) for engine in engines for law in ("fixed", "random")]),
+    }
+    fitted = Layout.of(groups).constants()
+    assert fitted <= 80
+    for engine in (*engines, "generic"):
         stated = yaml.safe_load((ENGINE_FILES / f"{engine}.yaml").read_text())["fit"]["constants_in_all_engines"]
-        assert stated == sum(groups[c.scope] for c in CONSTANTS)
+        assert stated == fitted
+
+
+def test_derivatives_of_a_fit_on_the_rows_of_each_constant_are_those_on_all_rows(servers):
+    """Oracle: forward differences of the whole residual vector."""
+    table = read_benchmark_table(servers.iloc[::40])
+    rows = [part for part, _ in table.parts()]
+    layout = Layout.of({k: np.concatenate([r.groups[k] for r in rows]) for k in rows[0].groups})
+    problem = Problem(rows, layout, 1.0)
+    theta = np.linspace(-0.2, 0.2, len(layout.labels))
+    base = problem.residuals(theta)
+    moved = [problem.residuals(theta + STEP * unit) for unit in np.eye(len(theta))]
+    np.testing.assert_allclose(problem.jacobian(theta), np.array([(m - base) / STEP for m in moved]).T, atol=1e-8)
+
+
+def test_a_run_listed_under_both_laws_had_random_lengths(servers):
+    """The calibration table lists runs of two model families twice, with one measurement, and their genuine fixed runs not at all."""
+    fixed = servers[servers.length_law == "fixed"]
+    held = fixed_lengths(servers)[servers.length_law == "fixed"]
+    assert set(fixed.family[~held]) == {"Kimi-K2.5", "Qwen3.5-397B-A17B"}
+    assert set(fixed.family[held]) >= {"Qwen3-32B", "Llama-3.1-8B"}
+    assert not fixed_lengths(servers)[servers.length_law == "random"].any()
+    assert fixed_lengths(fixed).all()
 
 
 def test_a_hundred_thousand_rows_take_seconds(servers):

@@ -15,7 +15,7 @@ from pddplan.model.spec import Parallel
 from pddplan.model.weights import weight_bytes_per_gpu
 from pddplan.roofline.closed_loop import closed_loop
 from pddplan.roofline.speculation import tokens_per_step
-from pddplan.roofline.step import distinct_experts
+from pddplan.roofline.step import distinct_experts, prefill_passes
 from pddplan.stages.roofline import RooflineInstance, roofline_instance
 
 CASES = [
@@ -113,6 +113,29 @@ def test_closed_loop_tpot_grows_and_throughput_does_not_fall_with_requests_in_fl
     state = closed_loop(instance.terms, instance.overlay, 4096.0, 512.0, load, np.inf, 8192.0)
     assert np.all(np.diff(state.tpot_s) >= -1e-9)
     assert np.all(np.diff(load / (state.ttft_s + 512 * state.tpot_s)) >= -1e-9)
+
+
+def test_companions_of_equal_length_delay_a_request_by_at_most_those_that_are_there():
+    """With a convoy of 2 prefills, one request waits for nobody, three for one prefill on average, five and more for two."""
+    instance = _instance(1, "h200-sxm", "vllm")
+    quiet = replace(instance.overlay, burst=0.0, lag=0.0, convoy=0.0)
+    load = np.array([1.0, 3.0, 5.0, 9.0])
+    alone, together = (
+        closed_loop(instance.terms, o, 1024.0, 4096.0, load, np.inf, 8192.0).ttft_s for o in (quiet, replace(quiet, convoy=2.0))
+    )
+    packed = prefill_passes(instance.terms, quiet, 1024.0, 0.0, 8192.0, packed=True, filled=False)[1]
+    np.testing.assert_allclose(together - alone, np.array([0.0, 1.0, 2.0, 2.0]) * packed, rtol=0.02, atol=1e-6)
+
+
+def test_polling_for_new_requests_delays_the_first_token_and_no_other():
+    instance = _instance(1, "h200-sxm", "sglang")
+    load = np.array([4.0, 15.0, 16.0, 64.0])
+    plain, polled = (
+        closed_loop(instance.terms, replace(instance.overlay, poll_steps=steps), 1024.0, 1024.0, load, np.inf, 8192.0)
+        for steps in (0.0, 15.0)
+    )
+    np.testing.assert_allclose(polled.ttft_s - plain.ttft_s, np.array([5.0, 5.0, 15.0, 15.0]) * plain.step_s)
+    np.testing.assert_array_equal(polled.tpot_s, plain.tpot_s)
 
 
 def test_doubling_the_bandwidth_of_a_compute_bound_prefill_changes_little():

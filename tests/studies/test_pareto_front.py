@@ -13,7 +13,9 @@ from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pipeline import plan
-from pddplan.report.planning_page import pareto_document, pareto_headline, pareto_table
+from pddplan.report.document import Figure
+from pddplan.report.html import render
+from pddplan.report.planning_page import fleet_text, pareto_document, pareto_headline, pareto_page, pareto_table
 from pddplan.scenario.schema import Scenario
 from pddplan.studies.pareto import LATENCIES, ParetoFront, pareto
 
@@ -103,3 +105,12 @@ def test_headline_table_and_document_tell_the_points(front: ParetoFront, two_roo
 
 def test_a_front_of_one_point_is_called_best_on_both(front: ParetoFront) -> None:
     assert pareto_headline(replace(front, points=front.points[:1])).startswith("one plan is best on both: cost_usd_per_h")
+
+
+def test_the_page_draws_every_point_and_names_every_plan(front: ParetoFront) -> None:
+    page = pareto_page(front, "two rooms")
+    (figure,) = [block for block in page.blocks() if isinstance(block, Figure)]
+    assert list(zip(figure.traces[0]["x"], figure.traces[0]["y"], strict=True)) == [(p.x, p.y) for p in front.points]
+    html = render(page)
+    assert all(fleet_text(point.evaluation.decision) in html for point in front.points)
+    assert front.notes[0] in html

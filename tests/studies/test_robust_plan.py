@@ -13,7 +13,9 @@ from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision
 from pddplan.pipeline import plan
-from pddplan.report.planning_page import robust_document, robust_headline, robust_table
+from pddplan.report.document import Figure
+from pddplan.report.html import render
+from pddplan.report.planning_page import robust_document, robust_headline, robust_page, robust_table
 from pddplan.scenario.schema import Scenario
 from pddplan.studies.robust import Future, RobustPlan, futures, robust_plan
 
@@ -135,3 +137,14 @@ def test_headline_table_and_document_tell_the_futures(found: RobustPlan, two_roo
     for row, result in zip(robust_table(found).rows, found.results, strict=True):
         assert row[0] == result.future.name
         assert row[3:] == (result.robust.metrics.bcr, result.robust.metrics.ttft_p99_s, 100 * result.robust.metrics.p_good)
+
+
+def test_the_page_sets_the_robust_plan_beside_each_futures_own(found: RobustPlan) -> None:
+    page = robust_page(found, "two rooms")
+    (figure,) = [block for block in page.blocks() if isinstance(block, Figure)]
+    own, robust = (trace["y"] for trace in figure.traces)
+    assert robust == [result.robust.metrics.bcr for result in found.results]
+    assert all(best >= held * (1 - 1e-9) for best, held in zip(own, robust, strict=True))
+    html = render(page)
+    assert all(name in html for name in found.nominal_fails)
+    assert robust_headline(found) in html

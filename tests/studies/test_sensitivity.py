@@ -12,7 +12,9 @@ from pddplan.errors import InfeasibleError
 from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
-from pddplan.report.planning_page import sensitivity_document, sensitivity_headline, sensitivity_table
+from pddplan.report.document import Figure
+from pddplan.report.html import render
+from pddplan.report.planning_page import sensitivity_document, sensitivity_headline, sensitivity_page, sensitivity_table
 from pddplan.scenario.schema import Scenario
 from pddplan.studies.sensitivity import Sensitivity, drivers, kept_swings, sensitivity, with_prices
 
@@ -107,3 +109,16 @@ def test_headline_table_and_document_tell_the_bars(study: Sensitivity, scenario:
         assert (row[4] == "misses a limit") == (swing.kept[1] is None)
     unmet = replace(study, swings=(replace(study.swings[0], replanned=(None, None)), *study.swings[1:]))
     assert sensitivity_table(unmet).rows[0][1:3] == ("no plan", "no plan")
+
+
+def test_the_page_draws_a_bar_for_every_end_that_has_a_plan(study: Sensitivity) -> None:
+    ends = [(replace(study.swings[0], replanned=(None, study.swings[0].replanned[1]))), *study.swings[1:]]
+    page = sensitivity_page(replace(study, swings=tuple(ends)), "two rooms")
+    (figure,) = [block for block in page.blocks() if isinstance(block, Figure)]
+    low, high = figure.traces
+    assert low["x"] == [swing.driver for swing in study.swings[1:]]
+    assert high["x"] == [swing.driver for swing in study.swings]
+    assert high["y"] == pytest.approx([100 * (swing.replanned[1] / study.base - 1) for swing in study.swings])
+    html = render(page)
+    assert "no plan" in html
+    assert all(driver in html for driver in WRITTEN)
