@@ -42,8 +42,8 @@ NOTES = """## What the numbers rest on
   read-only, in the user's cache; where neither can be written, every run compiles and works. An installed wheel in CPU seconds, first run
   and second: 4.3, 2.4; read-only package 4.1, 2.6; home read-only too 3.9, 4.3. (Making arrays and interpolating inside compiled code took
   2 s more to compile.)
-- Half of what is left of a start is numba and scipy.special, which the laws of queues need; pandas, plotly, simpy and the rest of scipy
-  are imported by the commands that use them.
+- Two fifths of the imports of `optimize` (1.1 s on a quiet core) are numba and scipy.special, which the laws of queues need; pandas,
+  plotly, simpy and the rest of scipy are imported by the commands that use them.
 - The command line keeps BLAS to one thread: its vectors are short. With two threads on a busy machine the plan of `pdd-reference` took 16 s
   of CPU instead of 5 s, spent waiting for each other; who calls the library there sets OPENBLAS_NUM_THREADS=1.
 - Exponents below 1: an evaluation has a part that does not depend on rows (sums of laws on one grid). How many programs the search solves

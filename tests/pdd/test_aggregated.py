@@ -53,12 +53,13 @@ def test_capacities_alone_have_no_waits_and_no_spread():
     assert found.metrics.ttft_p99_s == pytest.approx(0.1, rel=0.01)
 
 
-@pytest.mark.parametrize("rate", [12, 16, 20, 40])
+@pytest.mark.parametrize("rate", [16, 20, 24])
 def test_the_load_of_an_overloaded_pool_grows_with_the_rate(rate: float) -> None:
     plan = "plan={pools: [{site: A, role: AGG, chip: h100-sxm, instances: 2, tp: 4}]}"
-    at = [PlanContext.from_scenario(load_scenario("01-minimal", [plan, f"workload.rate={r} req/s"])) for r in (6, rate)]
+    at = [PlanContext.from_scenario(load_scenario("01-minimal", [plan, f"workload.rate={r} req/s"])) for r in (12, rate)]
     low, high = (evaluate(context, fixed_decision(context)).pools[0].utilisation for context in at)
-    assert high == pytest.approx(low * rate / 6, rel=0.03)
+    assert high > 1.0
+    assert high == pytest.approx(low * rate / 12, rel=0.05)  # passes pack better under load
 
 
 def test_arrivals_in_step_are_no_error() -> None:
