@@ -86,12 +86,9 @@ class StageBounds:
         assert route.p_site is not None
         assert route.line is not None
         remote = self.rows(route.needs[0], deployment)
-        sizes = [
-            np.asarray(transfer_of(self.context, deployment, Pool(c.configuration, 1), self.settings).transfer_bytes(
-                mix.md_missing_tokens, mix.input_tokens
-            ), dtype=np.float64)
-            for c in self.candidates.of(deployment.name, "P", route.p_site)
-        ]  # fmt: skip
+        pools = (Pool(c.configuration, 1) for c in self.candidates.of(deployment.name, "P", route.p_site))
+        kinds = {id(kv): kv for kv in (transfer_of(self.context, deployment, pool, self.settings) for pool in pools)}
+        sizes = [np.asarray(kv.transfer_bytes(mix.md_missing_tokens, mix.input_tokens), dtype=np.float64) for kv in kinds.values()]
         moved = np.where(mix.md_missing_tokens > 0, np.min(sizes, axis=0), 0.0)
         mean = float((mix.weight * remote) @ moved)
         if route.relay:

@@ -83,6 +83,7 @@ class Columns:
         markets, paths = [], []
         rows: dict[str, dict[str, float]] = {}
         options: dict[str, Option] = {}
+        built: dict[str, tuple[float, list[Option]]] = {}
         for name, deployment in self.context.deployments.items():
             mine = [route for route in self.routes if route.deployment == name]
             if deployment.mix.rate_per_s <= 0 or not mine:
@@ -92,7 +93,7 @@ class Columns:
             markets.append(Market(name, deployment.mix.rate_per_s, scale_min, scale_max, True, parts, least))
             for route in mine:
                 paths.append(Path(route.name, name))
-                for row, demand, members in self._needs(route, deployment):
+                for row, demand, members in self._needs(route, deployment, built):
                     rows.setdefault(row, {})[route.name] = demand
                     options.update({option.name: option for option in members})
         lines = {option.pool for option in options.values() if option.pool.startswith("line ")}
@@ -170,17 +171,21 @@ class Columns:
     def _demand(self, candidate: Candidate, need: Need) -> float:
         return self.bounds.rate_per_s(need, self._deployment(candidate)) * self.scale_max
 
-    def _needs(self, route: Route, deployment: Deployment) -> Iterator[tuple[str, float, list[Option]]]:
-        """(row, demand per unit scale, options) of every need of a route."""
+    def _needs(
+        self, route: Route, deployment: Deployment, built: dict[str, tuple[float, list[Option]]]
+    ) -> Iterator[tuple[str, float, list[Option]]]:
+        """(row, demand per unit scale, options) of every need of a route; ``built``: what routes before it have needed."""
         if route.aggregated:
             yield from self._aggregated(deployment)
             return
         for need in route.needs:
             row = f"{deployment.name} {need.role} {need.site} {need.rows}"
-            pool = f"{self.owners.get(deployment.name, deployment.name)} {need.role} {need.site}"
-            found = [self._option(Slot(need, c), (row,), pool) for c in self.candidates.of(deployment.name, need.role, need.site)]
-            demand = 1.0 / (self.scale_max or 1.0) if need.role == "RLD" else self.bounds.rate_per_s(need, deployment)
-            yield row, demand, [option for option in found if option.replicas.size]
+            if row not in built:
+                pool = f"{self.owners.get(deployment.name, deployment.name)} {need.role} {need.site}"
+                found = [self._option(Slot(need, c), (row,), pool) for c in self.candidates.of(deployment.name, need.role, need.site)]
+                demand = 1.0 / (self.scale_max or 1.0) if need.role == "RLD" else self.bounds.rate_per_s(need, deployment)
+                built[row] = demand, [option for option in found if option.replicas.size]
+            yield row, *built[row]
         if route.line is not None:
             line = self.context.lines[route.line]
             yield f"line {route.line}", max(self.bounds.line_bytes_per_s(route, deployment), 1.0), self._circuits(line)

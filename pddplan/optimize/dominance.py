@@ -87,11 +87,10 @@ def _benefit(option: Option, most: dict[str, float]) -> FloatArray:
 
 
 def _drop_columns(option: Option, most: dict[str, float]) -> Option:
-    names = tuple(sorted(option.uses))
-    burden, benefit = _burden(option, names), _benefit(option, most)
-    keep = np.ones(option.replicas.size, dtype=bool)
-    keep &= np.max(benefit, axis=1) > 0
-    for k in range(option.replicas.size):
+    benefit = _benefit(option, most)
+    keep = np.max(benefit, axis=1, initial=0.0) > 0
+    burden = _burden(option, tuple(sorted(option.uses))) if option.replicas.size > 1 else benefit
+    for k in range(1, option.replicas.size):
         others = keep.copy()
         others[k:] = False
         lighter = np.all(burden <= burden[k] + SLACK, axis=1) & np.all(benefit >= benefit[k] - SLACK, axis=1)
@@ -122,7 +121,7 @@ def _drop_options(program: Program, most: dict[str, float], protected: set[str])
 
 
 def _dominates(strong: Option, strong_benefit: FloatArray, weak: Option, weak_benefit: FloatArray) -> bool:
-    if not set(strong.uses) <= set(weak.uses):
+    if strong.cost_usd_per_h[0] > weak.cost_usd_per_h[0] + SLACK or not strong.uses.keys() <= weak.uses.keys():
         return False
     names = tuple(sorted(weak.uses))
     burden, limit = _burden(strong, names), _burden(weak, names)

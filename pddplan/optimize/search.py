@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pddplan.errors import SolverError
 from pddplan.optimize.bounds import StageBounds
 from pddplan.optimize.box import Point, best_in_box
 from pddplan.optimize.by_class import class_divisions
@@ -40,6 +41,11 @@ QUICK_EVALUATIONS, QUICK_GAP = 80, 0.005
 NO_PLAN_YET = 4
 MANY_COLUMNS = 300
 """Programs of fewer columns are solved sooner than dominated columns are found."""
+PROMISES = 0.3
+"""Share of the time that may go into the bounds of all outer settings before the first is searched."""
+FINER_BY = 0.5
+"""Share of the time by which finer P thresholds must begin."""
+LEAST_SOLVE_S = 0.5
 SCALE_STEPS = 12
 SCALE_TOLERANCE = 5e-4
 """Served share of the demand is found to this share of what the program promised."""
@@ -161,7 +167,8 @@ class Search:
         if self.incumbent is not None:
             tried = tuple(columns.bounds.settings for columns in self.works)
             chosen = self._outer(self.incumbent)
-            remaining += self._try(finer_settings(self.context, self.routes, chosen, tried), thresholds)
+            finer = finer_settings(self.context, self.routes, chosen, tried) if not self._late(FINER_BY) else ()
+            remaining += [bound for bound in self._try(finer, thresholds) if bound < math.inf]
         if self.effort.mixed:
             remaining += self._mix() + self._by_class()
         self._polish()
@@ -192,9 +199,11 @@ class Search:
             bounds = StageBounds(self.context, self.candidates, settings, thresholds, self.judge.probe)
             works.append(Columns(self.context, self.candidates, self.routes, bounds, self.fixed_scale, owners=self.owners))
         self.works += works
-        promised = [(self._promise(columns), i) for i, columns in enumerate(works)]
+        promised: list[tuple[float, int]] = []
+        for i, columns in enumerate(works):
+            promised.append((math.inf if promised and self._late(PROMISES) else self._promise(columns), i))
         remaining = []
-        for promise, i in sorted(promised, key=lambda item: (-item[0], item[1])):
+        for promise, i in sorted(promised, key=lambda item: (item[0] == math.inf, -item[0], item[1])):
             if promise == -math.inf or not self._worth_trying(promise):
                 self.outcome.settings_pruned += 1
                 remaining.append(promise)
@@ -215,7 +224,8 @@ class Search:
             if len(chips) < 2:
                 continue
             for parts in range(2, min(most, routes) + 1):
-                if self._any_will_do:
+                if self._any_will_do or self._late():
+                    self.outcome.timed_out |= self._late()
                     return remaining
                 before, self._asked = self.incumbent, self.judge.evaluations
                 chosen = None if before is None else self._outer(before)
@@ -247,7 +257,8 @@ class Search:
             several |= self.context.scenario.search.configurations_per_role > 1
             divisible &= self.context.scenario.search.routes_per_deployment > 1
             for division in class_divisions(self.context, name) if divisible and several else ():
-                if self._any_will_do:
+                if self._any_will_do or self._late():
+                    self.outcome.timed_out |= self._late()
                     return remaining
                 effort, spent = replace(self.effort, mixed=False), time.monotonic() - self.started
                 if effort.seconds is not None:
@@ -369,22 +380,29 @@ class Search:
     def _work(self, columns: Columns) -> float:
         """Search one choice of settings; returns the bound on what it can still give."""
         cuts: list[Cut] = []
+        bound = math.inf
         while True:
             program = replace(columns.program(*self._scales(columns)), cuts=tuple(cuts))
             if (columns.mixed or self.owners) and self.fixed_scale and self.incumbent is not None and not self._any_will_do:
                 cheaper = self.incumbent.paid_usd_per_h * (1 - self.effort.gap)
                 program = replace(program, budget_usd_per_h=min(cheaper, program.budget_usd_per_h or cheaper))
-            solution = self._solve(program)
+            try:
+                solution = self._solve(program)
+            except SolverError:
+                if not self._late():
+                    raise
+                self.outcome.timed_out = True
+                return bound
             if solution is None:
                 return -math.inf
             bound = self._bound(solution)
             if not solution.counts or not self._worth_trying(bound):
                 return bound
-            if columns.tighten(solution.counts):
-                continue
             if self._exhausted():
                 self.outcome.timed_out = True
                 return bound
+            if columns.tighten(solution.counts):
+                continue
             hopeless = [route for route in self._used(columns, solution) if not self._workable(columns, route)]
             if hopeless:
                 columns.routes = tuple(route for route in columns.routes if route not in hopeless)
@@ -470,9 +488,10 @@ class Search:
 
     def _solve(self, program: Program) -> Solution | None:
         self.outcome.programs += 1
+        left = None if self.effort.seconds is None else max(self.effort.seconds - (time.monotonic() - self.started), LEAST_SOLVE_S)
         program = drop_dominated(program) if program.columns > MANY_COLUMNS else program
         self.outcome.columns_kept = max(self.outcome.columns_kept, program.columns)
-        limits = Limits(0.0, self.effort.seconds)
+        limits = Limits(0.0, left)
         if self.fixed_scale:
             return solve_cost(program, limits)
         return solve_goodput(program, limits) if self.goal == "max-goodput" else solve_ratio(program, limits)
@@ -490,11 +509,14 @@ class Search:
             return True
         return gap_of(self.goal, abs(self.incumbent.value), abs(bound)) > self.effort.gap and bound > self.incumbent.value
 
+    def _late(self, share: float = 1.0) -> bool:
+        """Whether a share of the time is used up."""
+        return self.effort.seconds is not None and time.monotonic() - self.started > share * self.effort.seconds
+
     def _exhausted(self) -> bool:
         """Whether time or evaluations are used up; without a plan so far only NO_PLAN_YET times as many evaluations end the search."""
-        late = self.effort.seconds is not None and time.monotonic() - self.started > self.effort.seconds
         most = self.effort.evaluations * (1 if self.incumbent is not None else NO_PLAN_YET)
-        return late or self.judge.evaluations - self._asked >= most
+        return self._late() or self.judge.evaluations - self._asked >= most
 
     def _explore(self, columns: Columns, program: Program, solution: Solution) -> float:
         """Best counts of the solution's configurations; returns the bound on what they can still give."""

@@ -19,6 +19,8 @@ FloatArray = NDArray[np.float64]
 
 CHUNKS = (2048, 4096, 8192, 16384)
 P_QUANTILES = tuple(q / 40 for q in range(1, 40))
+MANY_ROUTES = 8
+"""Where more routes than this have two P pools, every fourth P threshold is tried: each is a program over all of them."""
 FINER = 16
 """P thresholds tried between the best quantile and its neighbours."""
 RELAY_QUANTILES = (0.7, 0.8, 0.9, 0.95)
@@ -35,7 +37,9 @@ def outer_settings(context: PlanContext, routes: tuple[Route, ...]) -> tuple[Set
     chunks = CHUNKS if policy.prefill_chunk == "auto" else (base.prefill_chunk_tokens,)
     cuts: tuple[float | None, ...] = (base.p_threshold_tokens,)
     if any(route.local_p_site for route in routes) and policy.p_routing.threshold == "auto":
-        cuts = tuple(dict.fromkeys(_quantile(mix.uncached_tokens, mix.weight, q) for q in P_QUANTILES))
+        many = sum(route.local_p_site is not None for route in routes) > MANY_ROUTES
+        quantiles = P_QUANTILES[len(P_QUANTILES) // 10 :: 4] if many else P_QUANTILES
+        cuts = tuple(dict.fromkeys(_quantile(mix.uncached_tokens, mix.weight, q) for q in quantiles))
     return tuple(replace(base, prefill_chunk_tokens=chunk, p_threshold_tokens=cut) for chunk, cut in itertools.product(chunks, cuts))
 
 
