@@ -40,7 +40,7 @@ QUICK_EVALUATIONS, QUICK_GAP = 80, 0.005
 NO_PLAN_YET = 4
 MANY_COLUMNS = 300
 """Programs of fewer columns are solved sooner than dominated columns are found."""
-SCALE_STEPS = 12
+SCALE_STEPS = 20
 SCALE_TOLERANCE = 5e-4
 """Served share of the demand is found to this share of what the program promised."""
 PLENTY, PLENTY_LEAST = 6.0, 4
@@ -356,7 +356,7 @@ class Search:
     def relaxed(self, context: PlanContext, best: Incumbent | None) -> Search:
         """A quick search of a context with a looser limit, that starts from a plan known to be feasible there."""
         candidates = self.candidates
-        if context.stocks is not self.context.stocks:
+        if context.stocks is not self.context.stocks or context.scenario.sites is not self.context.scenario.sites:
             candidates = fastest_relays(context, enumerate_candidates(context))
         judge = Judge(context)
         start = None
