@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pddplan.optimize.candidates import Candidates, enumerate_candidates
 from pddplan.optimize.infeasible import shortfall
-from pddplan.optimize.judge import Judge
+from pddplan.optimize.judge import Judge, value_of
 from pddplan.optimize.result import Baseline, BaselineName
 from pddplan.optimize.routes import Route, routes_of
-from pddplan.optimize.search import Effort, Search
+from pddplan.optimize.search import Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision
-from pddplan.scenario.schema import ChipStock, Scenario, TermPrices
+from pddplan.scenario.schema import ChipStock, Goal, Scenario, TermPrices
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,32 @@ class Alternative:
         return search
 
 
-def baselines(context: PlanContext, candidates: Candidates, plan: Decision | None, effort: Effort) -> tuple[Baseline, ...]:
-    """The baselines of a scenario; ``plan`` says which room is P's. One room holds the whole stock, in every role."""
+def baselines(context: PlanContext, candidates: Candidates, best: Incumbent, effort: Effort) -> tuple[Baseline, ...]:
+    """The baselines of a scenario; the plan says which room is P's, and stands for a baseline of its own form that the lesser effort
+    did not find. One room holds the whole stock, in every role.
+    """
+    found = _searched(context, candidates, best.decision, effort)
+    return tuple(_at_least(baseline, best, context.scenario.objective) for baseline in found)
+
+
+def _at_least(baseline: Baseline, best: Incumbent, goal: Goal) -> Baseline:
+    """The baseline, or the plan itself where it has the baseline's form and is better."""
+    roles = {pool.configuration.role for pool in best.decision.pools if pool.instances}
+    places = {(pool.configuration.site, pool.configuration.chip) for pool in best.decision.pools if pool.instances}
+    one_site = len({site for site, _ in places}) == 1
+    has_form = {
+        "aggregated": roles == {"AGG"} and one_site,
+        "one_room_one_chip": roles == {"P", "MD"} and len(places) == 1,
+        "one_room_mixed": roles == {"P", "MD"} and one_site,
+        "two_rooms_no_hiding": roles == {"P", "MD"} and not one_site,
+    }[baseline.name]
+    mine = -math.inf if baseline.evaluation is None else value_of(goal, baseline.evaluation, 0.0)
+    if not has_form or value_of(goal, best.evaluation, 0.0) <= mine:
+        return baseline
+    return Baseline(baseline.name, "feasible" if baseline.evaluation is None else baseline.status, best.evaluation)
+
+
+def _searched(context: PlanContext, candidates: Candidates, plan: Decision, effort: Effort) -> tuple[Baseline, ...]:
     room = one_room(context, plan)
     found = enumerate_candidates(room)
     spanning = (r for r in _routes(context, candidates) if not r.aggregated and r.line is not None)

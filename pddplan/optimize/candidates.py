@@ -233,7 +233,7 @@ def _fault(context: PlanContext, configuration: Configuration) -> _Fault | None:
 
 def _candidate(context: PlanContext, configuration: Configuration, stock: ChipStock) -> Candidate:
     scenario, role, gpus = context.scenario, configuration.role, configuration.gpus_per_instance
-    site, chip = scenario.sites[configuration.site], context.chips[configuration.chip]
+    site = scenario.sites[configuration.site]
     caps = [cap for cap in (stock.instances_max.get(role), scenario.search.replicas_max) if cap is not None]
     caps += [stock.stock // gpus] if stock.stock is not None else []
     caps += [site.gpus_max // gpus] if site.gpus_max is not None else []
@@ -244,7 +244,7 @@ def _candidate(context: PlanContext, configuration: Configuration, stock: ChipSt
     return Candidate(
         configuration=configuration,
         usd_per_h=gpus * context.prices_usd_h[configuration.site, configuration.chip],
-        watts=gpus * float(stock.power or chip.tdp_w.value or 0.0),
+        watts=gpus * context.watts_per_gpu(configuration.site, configuration.chip),
         counts_max=min(caps) if caps else None,
         step=step_of(context, configuration),
         counts_min=max(stock.instances_min.get(role, 0), kept),

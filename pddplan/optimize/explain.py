@@ -8,10 +8,19 @@ from dataclasses import replace
 
 from pddplan.optimize.candidates import Candidate, layout
 from pddplan.optimize.relax import Relaxation, relaxations_of
-from pddplan.optimize.result import Baseline, Binding, Rejection
+from pddplan.optimize.result import Baseline, BaselineName, Binding, Rejection
 from pddplan.optimize.search import Incumbent, Search
+from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision, Evaluation, Violation
 
+SAME = 1e-6
+BEYOND: dict[BaselineName, str] = {
+    "aggregated": "with every chip in one room and free to serve aggregated",
+    "one_room_one_chip": "with every chip in one room, in every role",
+    "one_room_mixed": "with every chip in one room, in every role",
+    "two_rooms_no_hiding": "without the relay that the scenario's policy asks for",
+}
+"""What a baseline may do that the scenario does not allow."""
 RESOLVED = 4
 """Binding constraints that are valued by solving again; the others are named."""
 
@@ -25,13 +34,45 @@ def bindings(search: Search, best: Incumbent) -> tuple[Binding, ...]:
     found: dict[str, Binding] = {}
     for smaller, what in _smaller(best.decision):
         evaluation = search.judge.evaluate(smaller, best.scale)
-        for violation in evaluation.violations:
+        missed = evaluation.violations
+        if not evaluation.stable:  # what waits without end misses its latencies too: the load is what holds it
+            missed = tuple(v for v in missed if v.constraint.startswith("load of ")) or missed
+        for violation in missed:
             if violation.constraint not in found:
                 found[violation.constraint] = _held(best.evaluation, violation, what)
     for cap in (*_caps(search, best), *_whole_instances(best.evaluation)):
         found.setdefault(cap.constraint, cap)
-    valued = [_valued(search, best, binding) if i < RESOLVED else binding for i, binding in enumerate(found.values())]
-    return tuple(sorted(valued, key=lambda b: -(b.worth or 0.0)))
+    looser = {name: r for name in found if (r := next(relaxations_of(search.context, name), None)) is not None}
+    valued = {name: _valued(search, best, found[name], looser[name]) for name in list(looser)[:RESOLVED]}
+    if not valued:
+        valued = {binding.constraint: binding for binding in _tightest(search, best)}
+    return tuple(sorted({**found, **valued}.values(), key=lambda b: -(b.worth or 0.0)))
+
+
+def _tightest(search: Search, best: Incumbent) -> Iterator[Binding]:
+    """Of the stated service levels the one that the plan comes nearest to, valued: where whole instances bind, does it?"""
+    near: tuple[float, Binding, Relaxation] | None = None
+    for name in _service_levels(search.context):
+        for relaxation in relaxations_of(search.context, name):
+            binding = _held(best.evaluation, Violation(name, math.nan, relaxation.limit), "")
+            missing = name.endswith("attainment")
+            share = (1.0 - binding.value) / (1.0 - binding.limit) if missing and binding.limit < 1.0 else binding.value / binding.limit
+            if math.isfinite(share) and (near is None or share > near[0]):
+                near = share, replace(binding, note="the service level that the plan comes nearest to"), relaxation
+    if near is not None:
+        yield _valued(search, best, near[1], near[2])
+
+
+def _service_levels(context: PlanContext) -> Iterator[str]:
+    """Names of the stated latency limits and attainments of every class, as violations name them."""
+    several = len(context.deployments) > 1
+    for name, deployment in context.deployments.items():
+        for label, sla in zip(deployment.mix.class_names, deployment.slas, strict=True):
+            owner = f"{name}.{label}" if several else label
+            for kind in ("ttft", "tpot", "e2e"):
+                yield from (f"{owner}.sla.{kind}.{field}" for field, value in getattr(sla, kind) if value is not None)
+            if sla.attainment is not None:
+                yield f"{owner}.sla.attainment"
 
 
 def _whole_instances(evaluation: Evaluation) -> Iterator[Binding]:
@@ -90,6 +131,15 @@ def _caps(search: Search, best: Incumbent) -> Iterator[Binding]:
         used, size = gpus.get((site, chip), 0), largest.get((site, chip), 1)
         if stock.stock is not None and used + size > stock.stock:
             yield Binding(f"stock of {chip} at {site}", used, stock.stock, "GPUs", note="no room for another instance")
+    for site, room in scenario.sites.items():
+        sizes = [size for (where, _), size in largest.items() if where == site]
+        held = sum(count for (where, _), count in gpus.items() if where == site)
+        if room.gpus_max is not None and sizes and held + min(sizes) > room.gpus_max:
+            yield Binding(f"gpus_max at {site}", held, room.gpus_max, "GPUs", note="no room for another instance")
+        each = {key: context.watts_per_gpu(*key) for key in largest if key[0] == site}
+        drawn = sum(gpus[key] * watts for key, watts in each.items())
+        if room.power is not None and each and drawn + min(watts * largest[key] for key, watts in each.items()) > room.power:
+            yield Binding(f"power at {site}", drawn, room.power, "W", note="no power for another instance")
     for link in best.decision.links:
         most = context.lines[link.name].max_circuits
         if link.circuits >= most:
@@ -100,14 +150,13 @@ def _caps(search: Search, best: Incumbent) -> Iterator[Binding]:
         yield Binding("budget", cost, scenario.budget, "USD/h", note="no money for another instance")
 
 
-def _valued(search: Search, best: Incumbent, binding: Binding) -> Binding:
-    """The binding with the objective's change for a step of it; as it was where no relaxation of it is known."""
-    relaxation: Relaxation | None = next((r for r in relaxations_of(search.context, binding.constraint)), None)
-    if relaxation is None:
-        return binding
+def _valued(search: Search, best: Incumbent, binding: Binding, relaxation: Relaxation) -> Binding:
+    """The binding with the objective's change for a step of it; None where effort ended before anything better was found or ruled out."""
     again = search.relaxed(relaxation.context, best).run()
     value = again.best.value if again.best is not None else best.value
     gain = max(value - best.value, 0.0)
+    if not gain and again.timed_out:
+        return replace(binding, step=relaxation.step)
     return replace(binding, step=relaxation.step, worth=gain, worth_share=gain / abs(best.value) if best.value else None)
 
 
@@ -133,7 +182,10 @@ def _structures(search: Search, best: Incumbent, baselines: tuple[Baseline, ...]
         value, mine = search.shown(baseline.evaluation), search.shown(best.evaluation)
         if value == mine:
             continue
-        yield Rejection(name, search.goal, value, mine, unit, "objective", f"{value:.4g} {unit} against {mine:.4g}")
+        note = f"{value:.4g} {unit} against {mine:.4g}"
+        if abs(value / mine - 1.0) > search.effort.gap and search.signed(baseline.evaluation) > search.signed(best.evaluation):
+            note += f": better than the plan, but {BEYOND[baseline.name]}"
+        yield Rejection(name, search.goal, value, mine, unit, "objective", note)
     chosen = search.routes_of(best.decision)
     for route in search.routes:
         if route in chosen:
@@ -169,7 +221,12 @@ def _classes(search: Search, best: Incumbent) -> Iterator[Rejection]:
         if c not in used:
             groups.setdefault((c.site, c.chip, c.role, c.deployment), []).append(candidate)
     for key, members in groups.items():
-        site, chip, role, _ = key
+        site, chip, role, deployment = key
+        needed = {(need.role, need.site) for route in search.routes if route.deployment == deployment for need in route.needs}
+        if role != "AGG" and (role, site) not in needed:
+            note = "relays hide a line, and no line leads from here to an MD pool" if role == "RLD" else f"no route has its {role} here"
+            yield Rejection(f"{role} on {chip} at {site}", "no route", None, None, "", "line", note)
+            continue
         bound = search.bound_with(use=tuple(members))
         label = "in another layout, " if key in places else ""
         nearest = f" (nearest {layout(members[0].configuration)})" if len(members) == 1 else ""
@@ -184,7 +241,9 @@ def _against(search: Search, best: Incumbent, name: str, bound: float) -> Reject
         )
     value = abs(bound)
     reason = f"{value:.4g} {unit} at best, against {mine:.4g} of the plan"
-    if bound > best.value:
+    if math.isclose(value, mine, rel_tol=SAME):
+        reason = f"{value:.4g} {unit} at best, no better than the plan"
+    elif bound > best.value:
         reason = f"no verified plan with it beats {mine:.4g} {unit} (its optimistic bound is {value:.4g})"
     return Rejection(name, search.goal, value, mine, unit, "objective", reason)
 

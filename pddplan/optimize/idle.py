@@ -60,7 +60,7 @@ def beside_idle(context: PlanContext, active: Mapping[str, Deployment]) -> PlanC
     for pool in standing:
         site, chip = pool.configuration.site, pool.configuration.chip
         room, (index, stock) = sites[site], stocks[site, chip]
-        watts = pool.gpus * float(stock.power or context.chips[chip].tdp_w.value or 0.0)
+        watts = pool.gpus * context.watts_per_gpu(site, chip)
         stocks[site, chip] = (index, stock.model_copy(update={"stock": _less(stock.stock, pool.gpus)}))
         sites[site] = room.model_copy(update={"gpus_max": _less(room.gpus_max, pool.gpus), "power": _less(room.power, watts)})
         cost += 0.0 if fleet.sunk else pool.gpus * context.prices_usd_h[site, chip]

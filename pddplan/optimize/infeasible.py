@@ -13,9 +13,10 @@ from pddplan.model.memory import Reserves, smallest_fit
 from pddplan.optimize.candidates import layout
 from pddplan.optimize.judge import Judge
 from pddplan.optimize.knobs import TRICKLE, Knob, knobs_of, with_scenario
+from pddplan.optimize.outcome import QUICK_EVALUATIONS
 from pddplan.optimize.relax import with_demand
 from pddplan.optimize.result import Rejection
-from pddplan.optimize.search import QUICK_EVALUATIONS, Effort, Incumbent, Search
+from pddplan.optimize.search import Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision, Evaluation
 from pddplan.roofline.overlay_file import base_engine

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any, get_args
 
 from pddplan.optimize.candidates import Candidates
-from pddplan.optimize.relax import with_demand, with_limits, with_sla
+from pddplan.optimize.relax import with_demand, with_limits, with_site, with_sla
 from pddplan.optimize.search import Incumbent
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.line import Line
@@ -88,11 +88,6 @@ def with_scenario(context: PlanContext, **update: Any) -> PlanContext:
     return replace(context, scenario=context.scenario.model_copy(update=update))
 
 
-def _with_site(context: PlanContext, name: str, **update: Any) -> PlanContext:
-    sites: Mapping[str, Site] = context.scenario.sites
-    return with_scenario(context, sites={**sites, name: sites[name].model_copy(update=update)})
-
-
 def _with_search(context: PlanContext, **update: Any) -> PlanContext:
     return with_scenario(context, search=context.scenario.search.model_copy(update=update))
 
@@ -107,12 +102,8 @@ def _gpus(best: Incumbent, site: str, chip: str | None = None) -> int:
 
 
 def _watts(context: PlanContext, best: Incumbent, site: str) -> float:
-    total = 0.0
-    for pool in best.decision.pools:
-        c = pool.configuration
-        if c.site == site:
-            total += pool.gpus * float(context.stocks[site, c.chip][1].power or context.chips[c.chip].tdp_w.value or 0.0)
-    return total
+    here = (pool for pool in best.decision.pools if pool.configuration.site == site)
+    return sum(pool.gpus * context.watts_per_gpu(site, pool.configuration.chip) for pool in here)
 
 
 def _whole(
@@ -185,7 +176,7 @@ def _room(name: str, site: Site) -> Iterator[Knob]:
     if site.gpus_max is not None:
         path, said = f"sites.{_key(name)}.gpus_max", f"gpus_max of {{}} at {name}"
         yield _whole(
-            "gpus_max", site.gpus_max, math.inf, path, said, lambda c, v: _with_site(c, name, gpus_max=v), lambda _, best: _gpus(best, name)
+            "gpus_max", site.gpus_max, math.inf, path, said, lambda c, v: with_site(c, name, gpus_max=v), lambda _, best: _gpus(best, name)
         )
     power = site.power
     if power is not None:
@@ -193,7 +184,7 @@ def _room(name: str, site: Site) -> Iterator[Knob]:
             "power",
             power,
             math.inf,
-            lambda c, v: _with_site(c, name, power=None if math.isinf(v) else v),
+            lambda c, v: with_site(c, name, power=None if math.isinf(v) else v),
             lambda v: f"power of {v / 1e3:.4g} kW at {name} (has {power / 1e3:.4g} kW)",
             lambda v: {f"sites.{_key(name)}.power": f"{v:.10g} W"},
             lambda c, best: _watts(c, best, name),

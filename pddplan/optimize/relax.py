@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pddplan.pdd.context import Deployment, PlanContext
 from pddplan.scenario.sla import Sla, TailLimits
@@ -12,23 +13,25 @@ LATENCY_STEP = 0.1
 """A latency limit is relaxed by this share of itself, an attainment by a percentage point, a budget by a hundredth."""
 ATTAINMENT_STEP = 0.01
 BUDGET_STEP = 0.01
+POWER_STEP = 0.1
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """``context`` with ``constraint`` relaxed by ``step`` (as a reader would say it)."""
+    """``context`` with ``constraint`` relaxed by ``step`` (as a reader would say it), from a ``limit`` (of a service level)."""
 
     constraint: str
     step: str
     context: PlanContext
+    limit: float = 0.0
 
 
 def relaxations_of(context: PlanContext, constraint: str) -> Iterator[Relaxation]:
     """The relaxation of a binding constraint by one step; nothing for a constraint that has none (a load of 1)."""
     owner, _, target = constraint.partition(".sla.")
     if target:
-        step, deployments = _looser_sla(context, owner, target)
-        yield Relaxation(constraint, step, context.with_deployments(deployments))
+        step, limit, deployments = _looser_sla(context, owner, target)
+        yield Relaxation(constraint, step, context.with_deployments(deployments), limit)
     elif constraint.startswith("stock of "):
         chip, _, site = constraint.removeprefix("stock of ").partition(" at ")
         node = context.stocks[site, chip][1].node_gpus or context.chips[chip].gpus_per_node
@@ -36,10 +39,25 @@ def relaxations_of(context: PlanContext, constraint: str) -> Iterator[Relaxation
     elif constraint.startswith("circuits of "):
         name = constraint.removeprefix("circuits of ")
         yield Relaxation(constraint, "1 circuit", with_circuits(context, name, 1))
+    elif constraint.startswith("gpus_max at "):
+        name = constraint.removeprefix("gpus_max at ")
+        yield Relaxation(constraint, "8 GPUs", with_site(context, name, gpus_max=(context.scenario.sites[name].gpus_max or 0) + 8))
+    elif constraint.startswith("power at "):
+        name = constraint.removeprefix("power at ")
+        more = (context.scenario.sites[name].power or 0.0) * POWER_STEP
+        power = (context.scenario.sites[name].power or 0.0) + more
+        yield Relaxation(constraint, f"{more / 1e3:.3g} kW", with_site(context, name, power=power))
     elif constraint == "budget" and context.scenario.budget is not None:
         more = context.scenario.budget * BUDGET_STEP
         scenario = context.scenario.model_copy(update={"budget": context.scenario.budget + more})
         yield Relaxation(constraint, f"{more:.3g} USD/h", replace(context, scenario=scenario))
+
+
+def with_site(context: PlanContext, name: str, **update: Any) -> PlanContext:
+    """The context with other values of a site."""
+    sites = context.scenario.sites
+    scenario = context.scenario.model_copy(update={"sites": {**sites, name: sites[name].model_copy(update=update)}})
+    return replace(context, scenario=scenario)
 
 
 def with_stock(context: PlanContext, site: str, chip: str, more: int) -> PlanContext:
@@ -80,9 +98,9 @@ def with_demand(context: PlanContext, factor: float) -> PlanContext:
     return context.with_deployments(deployments)
 
 
-def _looser_sla(context: PlanContext, owner: str, target: str) -> tuple[str, dict[str, Deployment]]:
+def _looser_sla(context: PlanContext, owner: str, target: str) -> tuple[str, float, dict[str, Deployment]]:
     kind, _, percentile = target.partition(".")
-    step = "1 percentage point"
+    step, limit = "1 percentage point", 0.0
     deployments = dict(context.deployments)
     for name, deployment in context.deployments.items():
         for index, label in enumerate(deployment.mix.class_names):
@@ -90,12 +108,13 @@ def _looser_sla(context: PlanContext, owner: str, target: str) -> tuple[str, dic
                 continue
             sla = deployment.slas[index]
             if target == "attainment":
-                looser = sla.model_copy(update={"attainment": max((sla.attainment or 0.0) - ATTAINMENT_STEP, 0.0)})
+                limit = sla.attainment or 0.0
+                looser = sla.model_copy(update={"attainment": max(limit - ATTAINMENT_STEP, 0.0)})
             else:
                 limits: TailLimits = getattr(sla, kind)
-                old = float(getattr(limits, percentile))
-                step = f"{old * LATENCY_STEP * 1e3:.3g} ms"
-                looser = sla.model_copy(update={kind: limits.model_copy(update={percentile: old * (1 + LATENCY_STEP)})})
+                limit = float(getattr(limits, percentile))
+                step = f"{limit * LATENCY_STEP * 1e3:.4g} ms"
+                looser = sla.model_copy(update={kind: limits.model_copy(update={percentile: limit * (1 + LATENCY_STEP)})})
             slas = (*deployment.slas[:index], looser, *deployment.slas[index + 1 :])
             deployments[name] = replace(deployment, slas=slas)
-    return step, deployments
+    return step, limit, deployments

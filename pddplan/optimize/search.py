@@ -17,13 +17,14 @@ import numpy as np
 from pddplan.errors import SolverError
 from pddplan.optimize.bounds import StageBounds
 from pddplan.optimize.box import Point, best_in_box
-from pddplan.optimize.by_class import class_divisions
 from pddplan.optimize.candidates import Candidate, Candidates, enumerate_candidates, fastest_relays
 from pddplan.optimize.columns import Columns
+from pddplan.optimize.divide import by_class, by_share
 from pddplan.optimize.dominance import drop_dominated
 from pddplan.optimize.judge import Judge, goodness, value_of
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
 from pddplan.optimize.objective import UNITS, gap_of, objective_value
+from pddplan.optimize.outcome import Effort, Incumbent, Outcome
 from pddplan.optimize.polish import cache_shares, smaller, variants
 from pddplan.optimize.program import Cut, GrowCut, PairCut, PointCut, Program, Solution, UpCut
 from pddplan.optimize.result import SearchLog
@@ -35,9 +36,10 @@ from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings
 from pddplan.scenario.schema import Goal
 
+__all__ = ["Effort", "Incumbent", "Outcome", "Search"]
+
 TUPLE_CALLS = 60
 """Assessments by the whole model that one set of configurations is given."""
-QUICK_EVALUATIONS, QUICK_GAP = 80, 0.005
 NO_PLAN_YET = 4
 MANY_COLUMNS = 300
 """Programs of fewer columns are solved sooner than dominated columns are found."""
@@ -46,7 +48,7 @@ PROMISES = 0.3
 FINER_BY = 0.5
 """Share of the time by which finer P thresholds must begin."""
 LEAST_SOLVE_S = 0.5
-SCALE_STEPS = 12
+SCALE_STEPS = 20
 SCALE_TOLERANCE = 5e-4
 """Served share of the demand is found to this share of what the program promised."""
 PLENTY, PLENTY_LEAST = 6.0, 4
@@ -59,63 +61,6 @@ GROWTH = 4
 """The box of counts reaches this many times beyond the bound's counts before it is called hopeless."""
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How long to search: evaluations of the whole model, seconds (None: no limit), and the relative gap that is good enough; whether a
-    deployment's traffic may be divided among routes.
-    """
-
-    evaluations: int = 400
-    seconds: float | None = 60.0
-    gap: float = 0.001
-    mixed: bool = True
-
-    def quick(self) -> Effort:
-        """For searches beside the main one: baselines, relaxations. One route per deployment."""
-        seconds = None if self.seconds is None else self.seconds / 4
-        return replace(self, evaluations=QUICK_EVALUATIONS, seconds=seconds, gap=max(self.gap, QUICK_GAP), mixed=False)
-
-
-@dataclass(frozen=True)
-class Incumbent:
-    """Best verified plan so far; ``scale``: share of the demand it serves; ``value``: more is better. paid_usd_per_h: cost without
-    what is sunk.
-    """
-
-    decision: Decision
-    evaluation: Evaluation
-    value: float
-    scale: float
-    paid_usd_per_h: float
-
-
-@dataclass
-class Outcome:
-    """best None: nothing feasible was found. bound: no plan is better (more is better, same sign as Incumbent.value).
-
-    nearest: the evaluation of the most generous plan that still failed, for the explanation. timed_out: effort ended first.
-    """
-
-    best: Incumbent | None
-    bound: float
-    nearest: Evaluation | None = None
-    programs: int = 0
-    cuts: int = 0
-    columns: int = 0
-    columns_kept: int = 0
-    settings_tried: int = 0
-    settings_pruned: int = 0
-    timed_out: bool = False
-    ratio_bound_step: float = 0.0
-
-    def gap(self, goal: Goal) -> float:
-        if self.best is None:
-            return math.inf
-        sign = -1.0 if goal == "min-cost" else 1.0
-        gap = gap_of(goal, sign * self.best.value, sign * self.bound)
-        return 0.0 if gap < 1e-9 else gap
-
-
 @dataclass
 class Search:
     """One search over ``routes`` of a context. ``judge`` may be shared between searches of the same context."""
@@ -124,7 +69,7 @@ class Search:
     candidates: Candidates
     routes: tuple[Route, ...]
     judge: Judge
-    effort: Effort = Effort()
+    effort: Effort = field(default_factory=Effort)
     incumbent: Incumbent | None = None
     outcome: Outcome = field(default_factory=lambda: Outcome(None, -math.inf))
     works: list[Columns] = field(default_factory=list)
@@ -133,7 +78,7 @@ class Search:
     _plenty: dict[tuple[Route, Settings, bool], tuple[float | None, ...]] = field(default_factory=dict)
     _closed: float = -math.inf
     started: float = 0.0
-    _asked: int = 0
+    asked: int = 0
 
     @property
     def goal(self) -> Goal:
@@ -160,17 +105,17 @@ class Search:
         """The best plan and its bound. Deterministic unless the time limit ends it."""
         if not self.servable:
             return self.outcome
-        self.started, self._asked = time.monotonic(), self.judge.evaluations
+        self.started, self.asked = time.monotonic(), self.judge.evaluations
         thresholds = relay_thresholds_s(self.context, self.routes)
         self._thresholds = list(thresholds)
         remaining = self._try(outer_settings(self.context, self.routes), thresholds)
         if self.incumbent is not None:
             tried = tuple(columns.bounds.settings for columns in self.works)
-            chosen = self._outer(self.incumbent)
-            finer = finer_settings(self.context, self.routes, chosen, tried) if not self._late(FINER_BY) else ()
+            chosen = self.outer(self.incumbent)
+            finer = finer_settings(self.context, self.routes, chosen, tried) if not self.late(FINER_BY) else ()
             remaining += [bound for bound in self._try(finer, thresholds) if bound < math.inf]
         if self.effort.mixed:
-            remaining += self._mix() + self._by_class()
+            remaining += by_share(self) + by_class(self)
         self._polish()
         best = self.incumbent
         self.outcome.best = best
@@ -182,12 +127,12 @@ class Search:
         another setting may allow, as long as that helps.
         """
         best = self.incumbent
-        while best is not None and self._own(best) and not self._exhausted():
+        while best is not None and self.own(best) and not self._exhausted():
             sunk = best.evaluation.metrics.cost_usd_per_h - best.paid_usd_per_h
             plans = [best.decision, *(smaller(best.decision, self.candidates) if self.fixed_scale and not sunk else ())]
             for plan in plans:
                 for decision in variants(self.context, plan, self._thresholds if plan is best.decision else ()):
-                    self._take(decision, best.scale, sunk)
+                    self.take(decision, best.scale, sunk)
             if self.incumbent is best or self.incumbent is None or self.incumbent.paid_usd_per_h >= best.paid_usd_per_h:
                 return
             best = self.incumbent
@@ -201,7 +146,7 @@ class Search:
         self.works += works
         promised: list[tuple[float, int]] = []
         for i, columns in enumerate(works):
-            promised.append((math.inf if promised and self._late(PROMISES) else self._promise(columns), i))
+            promised.append((math.inf if promised and self.late(PROMISES) else self._promise(columns), i))
         remaining = []
         for promise, i in sorted(promised, key=lambda item: (item[0] == math.inf, -item[0], item[1])):
             if promise == -math.inf or not self._worth_trying(promise):
@@ -209,102 +154,26 @@ class Search:
                 remaining.append(promise)
                 continue
             self.outcome.settings_tried += 1
-            remaining.append(self._work(works[i]))
-        return remaining
-
-    def _mix(self) -> list[float]:
-        """Search plans that divide one deployment's traffic among two routes, then three and more while that helps; at the outer settings
-        of the best plan so far. Not where all routes draw on one chip of one room. Returns the bound on what each can still give.
-        """
-        remaining: list[float] = []
-        most = self.context.scenario.search.routes_per_deployment
-        for name in self.context.deployments:
-            routes = sum(route.deployment == name for route in self.routes)
-            chips = {(c.configuration.site, c.configuration.chip) for c in self.candidates.found if c.configuration.deployment == name}
-            if len(chips) < 2:
-                continue
-            for parts in range(2, min(most, routes) + 1):
-                if self._any_will_do or self._late():
-                    self.outcome.timed_out |= self._late()
-                    return remaining
-                before, self._asked = self.incumbent, self.judge.evaluations
-                chosen = None if before is None else self._outer(before)
-                works = [work for work in self.works if not work.mixed and chosen in (None, work.bounds.settings)]
-                for columns in works:
-                    mixed = self._divided(columns, name, parts)
-                    self.works.append(mixed)
-                    remaining.append(self._work(mixed))
-                if before is not None and self.incumbent is before:
-                    break
+            remaining.append(self.work(works[i]))
         return remaining
 
     @property
-    def _any_will_do(self) -> bool:
+    def any_will_do(self) -> bool:
         """Whether a plan was all that is asked, and there is one."""
         return self.incumbent is not None and self.effort.gap >= 1.0
 
-    def _outer(self, plan: Incumbent) -> Settings:
+    def outer(self, plan: Incumbent) -> Settings:
         """The outer settings that a plan was found at: what is tried plan by plan left open."""
         stated = next(iter(self.works)).bounds.settings
         return replace(plan.decision.settings, relay_threshold_s=None, handoff=stated.handoff, md_cache_bytes=stated.md_cache_bytes)
 
-    def _by_class(self) -> list[float]:
-        """Search plans that serve some classes of a deployment on pools of their own. Returns the bound on what each division can give."""
-        remaining: list[float] = []
-        for name in self.context.deployments:
-            divisible = all(work.bounds.rates(c) is None for work in self.works[:1] for c in self.candidates.of(name, "AGG"))
-            several = sum(route.deployment == name for route in self.routes) > 1
-            several |= self.context.scenario.search.configurations_per_role > 1
-            divisible &= self.context.scenario.search.routes_per_deployment > 1
-            for division in class_divisions(self.context, name) if divisible and several else ():
-                if self._any_will_do or self._late():
-                    self.outcome.timed_out |= self._late()
-                    return remaining
-                effort, spent = replace(self.effort, mixed=False), time.monotonic() - self.started
-                if effort.seconds is not None:
-                    effort = replace(effort, seconds=max(effort.seconds - spent, 0.0))
-                search = replace(Search.of(division.context, effort), incumbent=self.incumbent, owners=division.owners)
-                outcome = search.run()
-                remaining.append(outcome.bound)
-                self.outcome.programs += outcome.programs
-                self.outcome.cuts += outcome.cuts
-                self.outcome.timed_out |= outcome.timed_out
-                self.judge.evaluations += search.judge.evaluations
-                if outcome.best is not None and search._own(outcome.best):
-                    self._take(division.joined(outcome.best.decision, self.context), outcome.best.scale)
-        return remaining
-
-    def _own(self, plan: Incumbent) -> bool:
+    def own(self, plan: Incumbent) -> bool:
         """Whether a plan is one of this search's context, and no price to beat from outside."""
         return all(pool.configuration.deployment in self.context.deployments for pool in plan.decision.pools)
 
-    def _divided(self, columns: Columns, name: str, parts: int) -> Columns:
-        """The columns for a divided deployment. A share of bursty arrivals is less bursty: the bounds then know Poisson arrivals. Least
-        counts at the whole demand hold as they are, capacities up to another largest scale do not.
-        """
-        owner = self.context.deployments[name]
-        bounds, least = columns.bounds, columns.least
-        if owner.mix.arrival_scv > 1.0:
-            calm = {**self.context.deployments, name: replace(owner, mix=replace(owner.mix, arrival_scv=1.0))}
-            context = replace(self.context, deployments=calm)
-            bounds, least = replace(bounds, context=context, judge=Judge(context).probe), {}
-        return replace(columns, routes=self.routes, bounds=bounds, mixed=name, parts=parts, least=least, tables={}, carried={}, slots={})
-
     def log(self) -> SearchLog:
         """How the search went."""
-        o = self.outcome
-        return SearchLog(
-            candidates=self.candidates.enumerated,
-            legal=len(self.candidates.found),
-            columns=o.columns,
-            columns_kept=o.columns_kept,
-            programs=o.programs,
-            evaluations=self.judge.evaluations,
-            cuts=o.cuts,
-            settings_tried=o.settings_tried,
-            settings_pruned=o.settings_pruned,
-            timed_out=o.timed_out,
-        )
+        return self.outcome.log(self.candidates.enumerated, len(self.candidates.found), self.judge.evaluations)
 
     @property
     def unit(self) -> str:
@@ -367,7 +236,7 @@ class Search:
     def relaxed(self, context: PlanContext, best: Incumbent | None) -> Search:
         """A quick search of a context with a looser limit, that starts from a plan known to be feasible there."""
         candidates = self.candidates
-        if context.stocks is not self.context.stocks:
+        if context.stocks is not self.context.stocks or context.scenario.sites is not self.context.scenario.sites:
             candidates = fastest_relays(context, enumerate_candidates(context))
         judge = Judge(context)
         start = None
@@ -377,19 +246,19 @@ class Search:
         workable = {key: thresholds for key, thresholds in self._plenty.items() if thresholds}
         return Search(context, candidates, self.routes, judge, self.effort.quick(), start, _plenty=workable)
 
-    def _work(self, columns: Columns) -> float:
+    def work(self, columns: Columns) -> float:
         """Search one choice of settings; returns the bound on what it can still give."""
         cuts: list[Cut] = []
         bound = math.inf
         while True:
             program = replace(columns.program(*self._scales(columns)), cuts=tuple(cuts))
-            if (columns.mixed or self.owners) and self.fixed_scale and self.incumbent is not None and not self._any_will_do:
+            if (columns.mixed or self.owners) and self.fixed_scale and self.incumbent is not None and not self.any_will_do:
                 cheaper = self.incumbent.paid_usd_per_h * (1 - self.effort.gap)
                 program = replace(program, budget_usd_per_h=min(cheaper, program.budget_usd_per_h or cheaper))
             try:
                 solution = self._solve(program)
             except SolverError:
-                if not self._late():
+                if not self.late():
                     raise
                 self.outcome.timed_out = True
                 return bound
@@ -509,14 +378,14 @@ class Search:
             return True
         return gap_of(self.goal, abs(self.incumbent.value), abs(bound)) > self.effort.gap and bound > self.incumbent.value
 
-    def _late(self, share: float = 1.0) -> bool:
+    def late(self, share: float = 1.0) -> bool:
         """Whether a share of the time is used up."""
         return self.effort.seconds is not None and time.monotonic() - self.started > share * self.effort.seconds
 
     def _exhausted(self) -> bool:
         """Whether time or evaluations are used up; without a plan so far only NO_PLAN_YET times as many evaluations end the search."""
         most = self.effort.evaluations * (1 if self.incumbent is not None else NO_PLAN_YET)
-        return self._late() or self.judge.evaluations - self._asked >= most
+        return self.late() or self.judge.evaluations - self.asked >= most
 
     def _explore(self, columns: Columns, program: Program, solution: Solution) -> float:
         """Best counts of the solution's configurations; returns the bound on what they can still give."""
@@ -610,9 +479,10 @@ class Search:
         """Take a verified plan as incumbent when it is better; it is judged with its spare instances in service."""
         evaluation = self.judge.evaluate(decision, scale)
         paid = self._paid(columns, counts, evaluation)
-        self._take(decision, scale, max(evaluation.metrics.cost_usd_per_h - paid, 0.0))
+        self.take(decision, scale, max(evaluation.metrics.cost_usd_per_h - paid, 0.0))
 
-    def _take(self, decision: Decision, scale: float, sunk: float = 0.0) -> None:
+    def take(self, decision: Decision, scale: float, sunk: float = 0.0) -> None:
+        """Take a decision as incumbent where it meets every limit and is better."""
         evaluation = self.judge.by_the_hour(decision, scale)
         value = value_of(self.goal, evaluation, sunk)
         if evaluation.feasible and (self.incumbent is None or value > self.incumbent.value):

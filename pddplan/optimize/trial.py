@@ -70,10 +70,11 @@ class Trial:
         """Decision and largest multiple of the demand, up to ``high``, that meets every limit; ``best`` meets them at ``low``.
 
         Bisection to a relative ``tolerance``; where the share of good requests is what fails, its straight line between the ends
-        gives the next guess, and the guess's own neighbourhood the one after.
+        gives the next guess, and the guess's own neighbourhood the one after; a pair of guesses that has not halved what is in
+        question is followed by its middle.
         """
         good = {low: self._margin(counts, low)}
-        scale, near = high, False
+        scale, near, width = high, False, math.inf
         for _ in range(steps):
             decision = self.feasible(counts, scale)
             good[scale] = self._margin(counts, scale)
@@ -83,16 +84,19 @@ class Trial:
             over, under = good.get(low, math.nan), good.get(high, math.nan)
             if near:
                 scale, near = (low * (1 + tolerance) if scale == low else high * (1 - tolerance)), False
-            elif over > 0.0 > under > -1.0:
+            elif over > 0.0 > under and high - low <= 0.5 * width:
+                width = high - low
                 scale, near = low + (high - low) * min(max(over / (over - under), 0.02), 0.98), True
             else:
-                scale = 0.5 * (low + high)
+                scale, width = 0.5 * (low + high), math.inf
             if not low < scale < high:
                 scale = 0.5 * (low + high)
         return best, low
 
     def _margin(self, counts: Mapping[str, int], scale: float) -> float:
-        """Share of good requests over the highest attainment asked, at the threshold that goes first; nan where none is asked."""
+        """Share of good requests over the highest attainment asked, at the threshold that goes first; nan where none is asked, and where
+        none is good: an overload lies on no line with what is served.
+        """
         asked = [sla.attainment for d in self.columns.context.deployments.values() for sla in d.slas if sla.attainment is not None]
         if not asked:
             return math.nan
@@ -100,7 +104,8 @@ class Trial:
         decision = self.decision(serving, self.thresholds[0], self.splits.of(serving)[0])
         if self.caches:
             decision = with_cache(self.columns.context, decision, self.caches[0])
-        return goodness(self.judge.evaluate(decision, scale)) - max(asked)
+        share = goodness(self.judge.evaluate(decision, scale))
+        return share - max(asked) if share > 0.0 else math.nan
 
     def assess(self, counts: Mapping[str, int]) -> Assessment:
         before = self.judge.evaluations

@@ -145,6 +145,10 @@ class PlanContext:
         beyond = [text for deployment in deployments.values() for text in _beyond_positions(deployment)]
         return cls(scenario, deployments, lines, chips, stocks, prices, (*hints, *unpriced, *beyond), terms)
 
+    def watts_per_gpu(self, site: str, chip: str) -> float:
+        """What a GPU draws against the power of its site; 0 where nobody says."""
+        return float(self.stocks[site, chip][1].power or self.chips[chip].tdp_w.value or 0.0)
+
     @property
     def day(self) -> Day:
         """The day of all deployments."""

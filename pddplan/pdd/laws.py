@@ -49,7 +49,8 @@ def scaled_convolution(measure: FloatArray, wait_cdf: FloatArray) -> FloatArray:
 
 
 def law_of(cdf: FloatArray) -> Law:
-    """The cdf as a Law, without the grid's points at which nothing happens."""
+    """The cdf as a Law, without the grid's points at which nothing happens; never falling, as sums of laws may by a rounding step."""
+    cdf = np.maximum.accumulate(cdf)
     inside = (cdf > 0.0) & (cdf < cdf[-1])
     keep = inside.copy()
     keep[:-1] |= inside[1:] | (np.diff(cdf) > 0.0)

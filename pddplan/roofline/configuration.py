@@ -69,9 +69,7 @@ def _gemm_fields(matrices: Sequence[_Matrix], kernels: KernelSet) -> dict[str, o
         io.append(m.count * (_activation_bytes(m.dtype) * m.k + 2.0 * m.n) / kernel.bytes_per_s)
         shares.append((kernel.compute_share, kernel.memory_share))
         launch += m.count * kernel.t0_s
-    narrow = sum(t for t, m in zip(row, matrices, strict=True) if _activation_bytes(m.dtype) < 2.0)
     return {
-        "quantised": narrow / sum(row),
         "gemm_row_s": row,
         "gemm_half_rows": half,
         "gemm_weight_s": weight,

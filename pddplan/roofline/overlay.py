@@ -14,8 +14,7 @@ class Overlay:
 
     launch_fraction: share of a kernel's measured floor that is left under CUDA graphs.
     gemm_factor, moe_factor, attention_factor, reduce_factor: kernel time in the server over the micro-benchmark's, decode.
-    prefill_factor, moe_prefill_factor: the same in prefill, of all but experts and of experts; quantised_prefill_factor:
-    besides, of GEMMs under 16 bits; reduce_prefill_factor: of its all-reduces. No factor takes a kernel beyond the chip's peak.
+    prefill_factor: the same in prefill, of dense GEMMs and attention. No factor takes a kernel beyond the chip's peak.
     layer_s, step_s, sequence_s: decode overhead per layer, per step, per sequence of a step; moe_layer_factor,
     mla_layer_factor, linear_layer_factor, sparse_layer_factor (with an indexer),
     shared_layer_factor (with shared experts), block_layer_factor (of block-scaled fp8 weights): multiples of layer_s for such layers.
@@ -60,9 +59,6 @@ class Overlay:
     poll_steps: ArrayLike = 0.0
     acceptance_length: ArrayLike = 2.2
     sparse_layer_factor: ArrayLike = 1.5
-    quantised_prefill_factor: ArrayLike = 1.0
-    reduce_prefill_factor: ArrayLike = 1.0
-    moe_prefill_factor: ArrayLike = 1.0
     block_layer_factor: ArrayLike = 1.0
     disaggregated_ttft_s: ArrayLike = 0.05
     disaggregated_burst: ArrayLike = 0.1

@@ -50,7 +50,7 @@ def read_overlay(engine: str) -> Mapping[str, Any]:
     Raises InputError: unknown engine, unreadable file, and every constant and band that is no number or has no meaning.
     """
     path = overlay_path(engine)
-    if not path.is_file():
+    if not path.is_file() or (not _is_file(engine) and path.stem not in ENGINES):
         raise InputError(Problem("engine", repr(engine), "one of " + ", ".join(ENGINES) + ", or the path of a calibration overlay", "vllm"))
     status = path.stat()
     return _read(path, status.st_mtime_ns, status.st_size)

@@ -198,12 +198,11 @@ class PrefillTime:
 
 def _linear(terms: StepTerms, overlay: Overlay, rows: FloatArray, tokens: FloatArray) -> dict[str, _Part]:
     """Everything of a pass of ``rows`` tokens per rank but attention; ``tokens`` of all ranks meet in the experts."""
-    narrow = 1.0 + terms.quantised * (as_float(overlay.quantised_prefill_factor) - 1.0)
     launch = as_float(overlay.launch_fraction)
     one = np.ones_like(rows)
-    gemm = _gemm(terms, as_float(overlay.prefill_factor) * narrow, rows, one, True)
-    experts = _experts(terms, overlay, as_float(overlay.moe_prefill_factor), tokens, rows, True)
-    reduce = (terms.reduce_alpha_s + terms.reduce_row_s * rows) * as_float(overlay.reduce_prefill_factor)
+    gemm = _gemm(terms, as_float(overlay.prefill_factor), rows, one, True)
+    experts = _experts(terms, overlay, np.ones(()), tokens, rows, True)
+    reduce = terms.reduce_alpha_s + terms.reduce_row_s * rows
     exchange = _shown(terms, terms.exchange_prefill_alpha_s + terms.exchange_prefill_row_s * rows, gemm.time_s + experts.time_s)
     collectives = reduce + exchange + terms.hop_alpha_s + terms.hop_row_s * rows
     passes = as_float(overlay.prefill_passes) * terms.pass_s * rows

@@ -31,7 +31,6 @@ class StepTerms:
     head_*: output projection (one GEMM, one row per sequence). reduce_*: all-reduces of a step (alpha, seconds per row).
     exchange_*: expert dispatch and combine, decode and prefill; exchange_hidden: share that can run behind arithmetic.
     hop_*: pipeline sends. pass_s: one pass of a layer's hidden state over memory, summed over layers, per row.
-    quantised: share of the dense GEMM arithmetic that runs in fewer than 16 bits.
     *_compute_share, *_memory_share: efficiencies e_c and e_m inside the seconds above (no factor may fall below them).
     layers, moe_layers, mla_layers, linear_layers, sparse_layers (with an indexer), shared_layers (with shared experts),
     block_layers (block-scaled fp8 weights): counts for the per-layer overheads. tp, dp, pp, ep: parallel sizes;
@@ -86,7 +85,6 @@ class StepTerms:
     hop_alpha_s: FloatArray
     hop_row_s: FloatArray
     pass_s: FloatArray
-    quantised: FloatArray
     layers: FloatArray
     moe_layers: FloatArray
     mla_layers: FloatArray

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BeforeValidator, PrivateAttr, StringConstraints, model_validator
 
 from pddplan.scenario.base import Section, teach
@@ -196,7 +196,7 @@ class Link(Section):
     per_flow: BytesPerSecond | None = None
     per_flow_sigma: Annotated[float, Ge(0)] = 0.0
     window: Annotated[Bytes, Gt(0)] | None = None
-    loss: Fraction | None = None
+    loss: Annotated[Fraction, Lt(1)] | None = None
     segment: Annotated[Bytes, Gt(0)] = 8948.0
     streams: Positive = 1
     connections: Positive | None = None

@@ -15,6 +15,8 @@ _FOUND_LONGEST = 300
 _GIVE_UP = 10_000
 """Bad lines after which a file that may have none is not read on."""
 LINE_BYTES_MAX = 32 * 2**20
+BLANK_LINES_MAX = 1_000_000
+"""A file of more blank lines is no trace; a small gzip may hold billions of them."""
 
 
 class BadLines:
@@ -56,9 +58,9 @@ def numbered_lines(path: Path, bad: BadLines) -> Iterator[tuple[int, str]]:
     """Lines that are not blank, with their numbers from 1; gzip (told by its first bytes), BOM and \\r\\n are unpacked.
 
     A truncated or damaged gzip stream and bytes that are no UTF-8 are faults at their line.
-    Raises InputError when the file cannot be opened or a line is too long to be one.
+    Raises InputError when the file cannot be opened, a line is too long to be one, or a million are blank.
     """
-    number = 0
+    number = blank = 0
     try:
         with path.open("rb") as plain:
             stream = gzip.GzipFile(fileobj=plain) if plain.peek(2)[:2] == b"\x1f\x8b" else plain
@@ -74,6 +76,11 @@ def numbered_lines(path: Path, bad: BadLines) -> Iterator[tuple[int, str]]:
                         continue
                     if text and not text.isspace():
                         yield number, text
+                        continue
+                    blank += 1
+                    if blank > BLANK_LINES_MAX:
+                        found = f"{BLANK_LINES_MAX:,} lines so far are blank"
+                        raise InputError(Problem(f"{path}:{number}", found, "a trace has one request, or one session, a line"))
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 bad.add(
                     number + 1,

@@ -12,7 +12,7 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -427,7 +427,8 @@ def _moment(text: str) -> tuple[float | None, bool]:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         return None, False
-    return (moment - datetime(1970, 1, 1, tzinfo=moment.tzinfo)).total_seconds(), True
+    epoch = datetime(1970, 1, 1, tzinfo=UTC if moment.tzinfo else None)
+    return (moment - epoch).total_seconds(), True
 
 
 def _column_places(path: Path, line: int, names: list[str], columns: Columns | None) -> tuple[int, int, int]:

@@ -191,3 +191,9 @@ def test_a_scenario_finds_its_overlay_beside_itself_from_any_folder(
     configuration = fixed_decision(context).pools[0].configuration
     assert context.instance(configuration, context.settings("main")).overlay.step_s == 0.01
     assert evaluate(scenario).evaluation.stable
+
+
+@pytest.mark.parametrize("name", ["kernels", "vlm", "fits"])
+def test_a_name_that_is_no_engine_is_told_with_the_engines(name: str) -> None:
+    with pytest.raises(InputError, match="one of vllm, sglang, trtllm, generic"):
+        read_overlay(name)

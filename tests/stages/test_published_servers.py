@@ -37,14 +37,14 @@ PUBLISHED = [
     ("Qwen3-8B fp8 on H20, prefill", "Qwen/Qwen3-8B", "h20-96", 1, 0, "fp8", "prefill", 4096, 0, 15061, 0.25),
     ("Qwen3-8B fp8 on H20, decode", "Qwen/Qwen3-8B", "h20-96", 1, 0, "fp8", "decode", 100, 5120, 2682, 0.25),
     # the exchange is assumed to hide whole behind arithmetic
-    ("SGLang 96 x H100, decode batch 256", DEEPSEEK, "h100-sxm", 72, 32, "", "decode", 256, 2000, 2787, 0.26),
-    ("Kimi K2 128 x H200, decode", KIMI, "h200-sxm", 96, 0, "", "decode", 480, 2050, 3000, 0.26),
+    ("SGLang 96 x H100, decode batch 256", DEEPSEEK, "h100-sxm", 72, 32, "", "decode", 256, 2000, 2787, 0.27),
+    ("Kimi K2 128 x H200, decode", KIMI, "h200-sxm", 96, 0, "", "decode", 480, 2050, 3000, 0.27),
     # held to a mean TTFT of 1.6 s with real traffic, not saturated; the same chips and width reach 7,839 in DeepSeek's profile
-    ("RTP-LLM 272 x H800, prefill 4K", DEEPSEEK, "h800-sxm", 32, 32, "", "prefill", 4096, 0, 5325, 0.45),
+    ("RTP-LLM 272 x H800, prefill 4K", DEEPSEEK, "h800-sxm", 32, 32, "", "prefill", 4096, 0, 5325, 0.35),
     # 384 experts on 32 ranks: more imbalance is left than redundancy is credited with
-    ("Kimi K2 128 x H200, prefill", KIMI, "h200-sxm", 32, 32, "", "prefill", 2000, 0, 7000, 0.40),
+    ("Kimi K2 128 x H200, prefill", KIMI, "h200-sxm", 32, 32, "", "prefill", 2000, 0, 7000, 0.27),
     # a mean over a day: idle and imbalanced nodes and the reading of cached prefixes count
-    ("DeepSeek production, uncached prefill", DEEPSEEK, "h800-sxm", 32, 32, "", "prefill", 4383, 0, 4025, 0.90),
+    ("DeepSeek production, uncached prefill", DEEPSEEK, "h800-sxm", 32, 32, "", "prefill", 4383, 0, 4025, 0.80),
     # on H20 grouped GEMMs come nearer to their peak than the fractions of H200 say; expert imbalance is charged in full
     ("Qwen3-30B-A3B on H20, prefill", "Qwen/Qwen3-30B-A3B", "h20-96", 4, 0, "", "prefill", 4096, 0, 16594, 0.40),
     ("Qwen3-30B-A3B on H20, decode", "Qwen/Qwen3-30B-A3B", "h20-96", 4, 0, "", "decode", 100, 5120, 2749, 0.35),

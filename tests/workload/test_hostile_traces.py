@@ -128,3 +128,10 @@ def test_large_hostile_files_are_refused_in_two_gigabytes_and_a_minute(tmp_path:
     assert done.returncode == 2, done.stderr[-2000:]
     assert b"Traceback" not in done.stderr
     assert len(done.stderr) < 20_000
+
+
+def test_a_small_gzip_of_endless_blank_lines_is_told_soon(tmp_path):
+    path = tmp_path / "blank.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n" * 1_500_000))
+    with pytest.raises(InputError, match="1,000,000 lines so far are blank"):
+        read_trace(path)

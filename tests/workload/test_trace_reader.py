@@ -151,6 +151,11 @@ def test_numeric_times_are_in_the_unit_asked_for(tmp_path, unit):
     assert read_trace(path, time_unit=unit[0]).time_s[1] == pytest.approx(unit[1])
 
 
+def test_times_of_several_zones_are_the_same_clock(tmp_path):
+    text = "time,input_tokens,output_tokens\n2026-03-29T01:30:00+01:00,1,1\n2026-03-29T03:00:10+02:00,1,1\n"
+    assert read_trace(write(tmp_path, text, "trace.csv")).time_s.tolist() == [0.0, 1810.0]
+
+
 @pytest.mark.parametrize("text", ["", "\n\n", HEADER])
 def test_an_empty_file_holds_no_requests(tmp_path, text):
     with pytest.raises(InputError, match="holds no requests"):
