@@ -35,14 +35,6 @@ def objective_value(goal: Goal, evaluation: Evaluation) -> float:
     return {"max-bcr": metrics.bcr, "min-cost": metrics.cost_usd_per_h, "max-goodput": metrics.goodput_rps}[goal]
 
 
-def worth(goal: Goal, evaluation: Evaluation) -> float:
-    """The objective as a number of which more is better; -inf for a plan that misses a limit."""
-    if not evaluation.feasible:
-        return -math.inf
-    value = objective_value(goal, evaluation)
-    return -value if goal == "min-cost" else value
-
-
 def gap_of(goal: Goal, value: float, bound: float) -> float:
     """Relative distance of ``value`` from ``bound``, 0 where the value reaches it."""
     if bound <= 0 or not math.isfinite(bound):

@@ -85,6 +85,11 @@ FAST: dict[str, Kind] = {
     "floors beyond the stock": (
         CHAT, {"sites.A.chips[0].instances_min": {"AGG": 12, "P": 12, "MD": 12}, STOCK: 8}, "stock", {"stock", "instances_min"},
     ),
+    "power": (CHAT, {"sites.A.power": "2 kW"}, "power", {"power", "demand"}),
+    "no line": (APART, {}, "links", {"links", "roles"}),
+    "change against what stands": (
+        CHAT, {"fleet": {"pools": [STANDING], "keep": False, "change_max": 2}}, "change_max", {"change_max", "demand"},
+    ),
 }  # fmt: skip
 SLOW: dict[str, Kind] = {
     "too little stock at one of two sites": (TWO, {"sites.B.chips[0].stock": 1}, "stock", {"stock", "roles", "demand"}),
@@ -92,18 +97,13 @@ SLOW: dict[str, Kind] = {
     "budget": (CHAT, {"budget": "6 USD/h"}, "budget", {"budget", "demand"}),
     "budget under BCR": (CHAT, {"budget": "6 USD/h", "objective": "max-bcr"}, "budget", {"budget", "demand"}),
     "budget under goodput": (CHAT, {"budget": "1 USD/h", "objective": "max-goodput"}, "budget", {"budget"}),
-    "power": (CHAT, {"sites.A.power": "2 kW"}, "power", {"power", "demand"}),
     "GPUs of a site": (CHAT, {"sites.A.gpus_max": 3}, "gpus_max", {"gpus_max", "demand"}),
     "circuits": (TWO, {"links.A-B.max_circuits": 1}, "circuits", {"circuits", "roles"}),
-    "no line": (APART, {}, "links", {"links", "roles"}),
     "TTFT under an idle prefill": (CHAT, {TTFT: "30 ms"}, "sla.ttft", {"sla.ttft"}),
     "TTFT and TPOT": (CHAT, {TTFT: "30 ms", TPOT: "2 ms"}, "sla.ttft", {"sla.ttft", "sla.tpot"}),
     "attainment": (CHAT, {TTFT: "0.6 s", "workload.classes.chat.sla.attainment": 0.99}, "sla.ttft", {"sla.ttft", "attainment", "sizes"}),
     "end to end": (CHAT, {"workload.classes.chat.sla.e2e": {"p99": "4 s"}}, "sla.e2e", {"sla.e2e", "sizes"}),
     "N+k beyond the stock": (CHAT, {"search.redundancy": 4, STOCK: 7}, "stock", {"stock", "redundancy", "demand"}),
-    "change against what stands": (
-        CHAT, {"fleet": {"pools": [STANDING], "keep": False, "change_max": 2}}, "change_max", {"change_max", "demand"},
-    ),
     "memory": (CHAT, {**BIG, TTFT: "600 ms", TPOT: "30 ms"}, "memory", {"stock"}),
     "served share": (
         CHAT, {STOCK: 3, "served_share_min": 0.9, "objective": "max-bcr"}, "stock", {"stock", "served_share_min", "demand"},
@@ -239,3 +239,18 @@ def test_without_explanations_the_cause_comes_at_once(load):
 @pytest.mark.parametrize(("value", "up"), [(0.31240001, 0.3125), (2.0, 2.0), (19999.0, 20000.0), (1e-3, 1e-3)])
 def test_limits_are_rounded_up_to_four_digits(value, up):
     assert rounded_up(value) == up
+
+
+def test_a_pair_is_told_where_no_single_change_helps(load):
+    """Each chip takes one kind of request; one GPU of each is in stock, and the mix asks for more of both."""
+    short = SPLIT.replace("{chip: h100-sxm,", "{chip: h100-sxm, stock: 1,").replace("{chip: h200-sxm,", "{chip: h200-sxm, stock: 1,")
+    scenario = load(short, {"search.configurations_per_role": 2, "model.name": "deepseek-ai/DeepSeek-V3", "search.tp": [1]})
+    with pytest.raises(InfeasibleError) as caught:
+        plan(scenario)
+    error = caught.value
+    assert set(error.conflict) == {"stock", "demand"}
+    assert error.relaxations[0] == "stock of 5 h100-sxm at A (has 1) and stock of 5 h200-sxm at A (has 1)"
+    assert "no one of them loosened helps alone" in error.detail
+    assert feasible(scenario, error.settings[0])
+    for path, value in error.settings[0].items():
+        assert not feasible(scenario, {**error.settings[0], path: value - 1})

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pddplan import api
+from pddplan.optimize.baselines import one_room
 from pddplan.optimize.purchase import by_the_hour
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
@@ -173,3 +174,12 @@ def test_prices_by_term_move_with_the_tornado_and_read_back(rated, tmp_path):
     path.write_text(json.dumps(plan_document(result, scenario)), encoding="utf-8")
     again = evaluate_fixed(api.load_scenario(path))
     assert again.evaluation.metrics.cost_usd_per_h == pytest.approx(18)
+
+
+def test_a_chip_of_two_rooms_stands_once_in_the_one_room_of_the_baselines_with_both_reservations(rated):
+    room = ONE_CHIP.split("  A:\n")[1].split("workload:")[0]
+    text = ONE_CHIP.replace("workload:", f"  B:\n{room}workload:")
+    prices = {f"sites.{site}.chips[0].prices.reserved_max": 3 for site in "AB"} | {f"sites.{site}.chips[0].stock": 6 for site in "AB"}
+    scenario = rated({**prices, **FLAT}, text)
+    (entry,) = one_room(PlanContext.from_scenario(scenario), None).scenario.sites["A"].chips
+    assert (entry.stock, entry.prices.reserved_max) == (12, 6)
