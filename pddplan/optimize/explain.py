@@ -239,6 +239,8 @@ def _against(search: Search, best: Incumbent, name: str, bound: float) -> Reject
         return Rejection(
             name, "cannot carry the demand within its limits", None, None, unit, "sla", "cannot carry the demand within limits and stock"
         )
+    if bound == math.inf:
+        return Rejection(name, search.goal, None, mine, unit, "objective", "time ended before its bound was known")
     value = abs(bound)
     reason = f"{value:.4g} {unit} at best, against {mine:.4g} of the plan"
     if math.isclose(value, mine, rel_tol=SAME):

@@ -47,6 +47,8 @@ PROMISES = 0.3
 """Share of the time that may go into the bounds of all outer settings before the first is searched."""
 FINER_BY = 0.5
 """Share of the time by which finer P thresholds must begin."""
+EXPLAINED_BY = 2.0
+"""Multiple of the time after which no more bounds of alternatives are asked."""
 LEAST_SOLVE_S = 0.5
 SCALE_STEPS = 20
 SCALE_TOLERANCE = 5e-4
@@ -144,9 +146,7 @@ class Search:
             bounds = StageBounds(self.context, self.candidates, settings, thresholds, self.judge.probe)
             works.append(Columns(self.context, self.candidates, self.routes, bounds, self.fixed_scale, owners=self.owners))
         self.works += works
-        promised: list[tuple[float, int]] = []
-        for i, columns in enumerate(works):
-            promised.append((math.inf if promised and self.late(PROMISES) else self._promise(columns), i))
+        promised = [(math.inf if i and self.late(PROMISES) else self._promise(columns), i) for i, columns in enumerate(works)]
         remaining = []
         for promise, i in sorted(promised, key=lambda item: (item[0] == math.inf, -item[0], item[1])):
             if promise == -math.inf or not self._worth_trying(promise):
@@ -207,17 +207,24 @@ class Search:
 
     def bound_with(self, routes: tuple[Route, ...] | None = None, use: tuple[Candidate, ...] = (), only: Candidates | None = None) -> float:
         """Bound on the objective (more is better) of plans on ``routes`` that deploy one of ``use``, choosing among ``only``; -inf
-        where there is none.
+        where there is none, inf where time ended before it was known.
         """
         best = -math.inf
         for columns in self.works:
+            if self.late(EXPLAINED_BY):
+                return math.inf
             kept = columns.routes if routes is None else routes
             other = replace(columns, routes=kept, candidates=only or columns.candidates)
             program = other.program(*self._scales(other))
             if use:
                 names = tuple(name for name, slot in other.slots.items() if slot.candidate in use)
                 program = replace(program, keep=(*program.keep, names))
-            solution = self._solve(program)
+            try:
+                solution = self._solve(program)
+            except SolverError:
+                if self.late():
+                    return math.inf
+                raise
             best = max(best, -math.inf if solution is None else self._bound(solution))
         return best
 
@@ -262,10 +269,8 @@ class Search:
                     raise
                 self.outcome.timed_out = True
                 return bound
-            if solution is None:
-                return -math.inf
-            bound = self._bound(solution)
-            if not solution.counts or not self._worth_trying(bound):
+            bound = -math.inf if solution is None else self._bound(solution)
+            if solution is None or not solution.counts or not self._worth_trying(bound):
                 return bound
             if self._exhausted():
                 self.outcome.timed_out = True

@@ -193,3 +193,10 @@ def test_shares_that_do_not_add_up_are_refused_with_the_place(scenario):
         api.evaluate(scenario(SHORT_STOCK, plan={"pools": pools, "ways": ways}))
     with pytest.raises(InputError, match="class"):
         scenario(SHORT_STOCK, plan={"pools": pools, "ways": [{"pools": [0], "share": {"chatt": 1}}]})
+
+
+def test_a_bound_that_time_did_not_allow_is_no_bound_and_no_error(scenario):
+    search, _ = searched(scenario(TWO_PREFILL_ROOMS))
+    assert search.bound_with() < float("inf")
+    search.started -= 1e6
+    assert search.bound_with() == float("inf")
