@@ -183,3 +183,12 @@ def test_a_chip_of_two_rooms_stands_once_in_the_one_room_of_the_baselines_with_b
     scenario = rated({**prices, **FLAT}, text)
     (entry,) = one_room(PlanContext.from_scenario(scenario), None).scenario.sites["A"].chips
     assert (entry.stock, entry.prices.reserved_max) == (12, 6)
+
+
+def test_the_report_states_what_is_paid_by_which_term(rated):
+    from pddplan.report.catalogue import translator
+    from pddplan.report.sections.money import section
+
+    result = plan(rated(PEAK), explain=False)
+    table = next(block for block in section(result, {}, translator("en")).blocks if getattr(block, "id", "") == "terms")
+    assert table.rows == (("h200-sxm", "A", 0.0, pytest.approx(6.0), 0.0, 2.0, 10.0, pytest.approx(18.0)),)

@@ -15,7 +15,8 @@ Translate = Callable[..., str]
 
 def section(result: PlanResult, chip_names: dict[str, str], t: Translate) -> Section:
     figure = baselines_figure(result, t)
-    blocks: list[Block] = [cost_split(result, chip_names, t), *([figure] if figure else []), baselines_table(result, t)]
+    terms = [terms_table(result, chip_names, t)] if result.evaluation.purchases else []
+    blocks: list[Block] = [cost_split(result, chip_names, t), *terms, *([figure] if figure else []), baselines_table(result, t)]
     reasons = [b for b in result.baselines if b.evaluation is None]
     blocks.extend(Paragraph(t("money.baseline_none", name=t(f"baseline.{b.name}"), reason=b.reason), "note") for b in reasons)
     return Section("money", t("section.money"), tuple(blocks))
@@ -45,6 +46,25 @@ def cost_split(result: PlanResult, chip_names: dict[str, str], t: Translate) -> 
         Column(t("column.share"), "%"),
     )
     return Table("cost-split", t("caption.cost_split"), columns, tuple(rows), emphasised_row=len(rows) - 1)
+
+
+def terms_table(result: PlanResult, chip_names: dict[str, str], t: Translate) -> Table:
+    """How GPUs that are priced by term are paid for over the day."""
+    columns = (
+        Column(t("column.chip"), align="left"),
+        Column(t("column.site"), align="left"),
+        Column(t("money.reserved")),
+        Column(t("money.on_demand")),
+        Column(t("money.spot")),
+        Column(t("money.in_use_least")),
+        Column(t("money.in_use_most")),
+        Column(t("column.cost"), "USD/h", 4),
+    )
+    rows = tuple(
+        (chip_names.get(b.chip, b.chip), b.site, b.mix.reserved, b.mix.on_demand, b.mix.spot, min(b.used), max(b.used), b.mix.per_hour)
+        for b in result.evaluation.purchases
+    )
+    return Table("terms", t("caption.terms"), columns, rows, note=t("money.terms_note"))
 
 
 def _compared(result: PlanResult, t: Translate) -> list[tuple[str, float, float, float, int]]:
