@@ -311,7 +311,7 @@ plan: {pools: [{site: A, role: P, chip: h100-sxm, instances: 1, tp: 2}, {site: A
 def test_where_decode_is_slow_and_the_stock_small_aggregated_serving_wins(chat):
     """Qwen3-32B on 8 L40S with a TTFT of 1.5 s: users measured 0.74 times the throughput with P and D apart.
 
-    Their TPOT is not told. At their 95.1 tok/s a GPU a step of TP 2 reads 32 GB of weights for 12 requests, 60 ms without any prefill between.
+    Their TPOT is not told. At their 95.1 tok/s a GPU a step of TP 2 reads 32 GB of weights for 12 requests: 60 ms without any prefill.
     """
     text = CHAT.replace("Qwen/Qwen3-32B-FP8", "Qwen/Qwen3-32B").replace("h100-sxm, stock: 32", "l40s, stock: 8")
     sla = {"workload.classes.chat.sla.ttft": "1.5 s", "workload.classes.chat.sla.tpot": "100 ms", "engine": "trtllm"}
