@@ -183,7 +183,8 @@ class Columns:
             if row not in built:
                 pool = f"{self.owners.get(deployment.name, deployment.name)} {need.role} {need.site}"
                 found = [self._option(Slot(need, c), (row,), pool) for c in self.candidates.of(deployment.name, need.role, need.site)]
-                demand = 1.0 / (self.scale_max or 1.0) if need.role == "RLD" else self.bounds.rate_per_s(need, deployment)
+                least = SHORT * deployment.mix.rate_per_s  # a role stands even where nothing is left for it to do
+                demand = 1.0 / (self.scale_max or 1.0) if need.role == "RLD" else max(self.bounds.rate_per_s(need, deployment), least)
                 built[row] = demand, [option for option in found if option.replicas.size]
             yield row, *built[row]
         if route.line is not None:

@@ -93,7 +93,7 @@ def _drop_columns(option: Option, most: dict[str, float]) -> Option:
     for k in range(1, option.replicas.size):
         others = keep.copy()
         others[k:] = False
-        lighter = np.all(burden <= burden[k] + SLACK, axis=1) & np.all(benefit >= benefit[k] - SLACK, axis=1)
+        lighter = np.all(burden <= burden[k] + SLACK, axis=1) & np.all(benefit >= benefit[k] * (1 - SLACK), axis=1)
         if np.any(lighter & others):
             keep[k] = False
     enough = sum(load * most[row] for row, load in option.loads.items())

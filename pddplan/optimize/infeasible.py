@@ -186,6 +186,10 @@ def _between(knob: Knob, low: float, high: float) -> float | None:
     if knob.whole:
         middle = (low + high) // 2 if high > low else -((-low - high) // 2)
         return None if middle in (low, high) else middle
+    if high == 0.0:
+        return None
+    if low == 0.0:
+        return high / 2
     if abs(high / low - 1.0) <= PRECISION:
         return None
     return math.sqrt(low * high)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pulp
 
 from pddplan.optimize.program import FloatArray, GrowCut, Option, PairCut, PointCut, Program, UpCut
+
+ENOUGH = 1e4
+"""Multiple of all that could be asked of an option at which its capacities end: the solver keeps few digits of what is far apart."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def state(program: Program, tolerance: float = 0.0, exact: frozenset[str] = froz
     tolerance: capacities of options other than ``exact`` may be overstated by this share where that joins columns into longer
     runs. The program is then a relaxation: its bound holds, its plan may be short.
     """
-    model = Model(pulp.LpProblem("plan", pulp.LpMinimize), program, tolerance, exact)
+    model = Model(pulp.LpProblem("plan", pulp.LpMinimize), _within_reach(program), tolerance, exact)
     _declare_paths(model)
     _declare_columns(model)
     one_column_per_option(model)
@@ -84,6 +87,14 @@ def state(program: Program, tolerance: float = 0.0, exact: frozenset[str] = froz
     stay_within_budget(model)
     apply_cuts(model)
     return model
+
+
+def _within_reach(program: Program) -> Program:
+    """The program with capacities of at most ENOUGH times what all rows could ask of an option, which changes no plan."""
+    most = {row.name: program.demand_max(row) for row in program.rows}
+    asked = (sum(load * most.get(row, 0.0) for row, load in option.loads.items()) for option in program.options)
+    capped = (replace(o, capacity=np.minimum(o.capacity, ENOUGH * a)) if a > 0 else o for o, a in zip(program.options, asked, strict=True))
+    return replace(program, options=tuple(capped))
 
 
 def _sum(terms: Iterable[tuple[Any, float]]) -> Any:
@@ -247,9 +258,7 @@ def capacity_of_shared_options(model: Model) -> None:
 
 
 def cover_demand(model: Model) -> None:
-    """Capacity taken covers what the paths ask of each row. Coefficients are cut at the row's greatest demand, which
-    changes no plan.
-    """
+    """Capacity taken covers what the paths ask of each row, in shares of the most that could be asked."""
     for row in model.program.rows:
         most = model.program.demand_max(row)
         if most <= 0:

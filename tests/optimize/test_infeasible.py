@@ -210,6 +210,24 @@ def test_the_message_says_what_to_set(load):
     assert lines[2] == "  would help: stock of 5 h100-sxm at A (has 3)  (--set 'sites.A.chips[0].stock=5')"
 
 
+@pytest.mark.parametrize("budget", ["0 USD/h", "1e-9 USD/h"])
+def test_next_to_no_budget_tells_the_least_that_helps(load, budget):
+    with pytest.raises(InfeasibleError) as caught:
+        plan(load(CHAT, {"budget": budget}))
+    error = caught.value
+    assert error.constraint == "budget"
+    (settings,) = (each for each in error.settings if "budget" in each)
+    assert feasible(load(), settings)
+
+
+@pytest.mark.parametrize("rate", ["1e-9 req/s", "1e-6 req/s"])
+def test_next_to_no_demand_has_the_plan_of_a_trickle(load, rate):
+    changes = {"search.tp": [1]}
+    trickle = plan(load(TWO, {**changes, "workload.rate": "1e-3 req/s"}), explain=False)
+    less = plan(load(TWO, {**changes, "workload.rate": rate}), explain=False)
+    assert less.evaluation.decision.pools == trickle.evaluation.decision.pools
+
+
 def test_flow_values_read_back(load):
     error = InfeasibleError("links", "none", ["a link"], [{"links.A-B": {"between": ["A", "B"], "circuit": "10 Gbps", "rtt": "20 ms"}}])
     (line,) = [line for line in str(error).splitlines() if "would help" in line]
