@@ -20,6 +20,7 @@ from pddplan.optimize.search import Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.plan import Decision, Evaluation
 from pddplan.roofline.overlay_file import base_engine
+from pddplan.units import GBPS_BYTES_PER_S
 
 PRECISION = 0.004
 """Continuous limits are found to this share of themselves."""
@@ -249,7 +250,22 @@ def _cause(search: Search, ways: list[_Way]) -> tuple[str, str]:
     helping = dict.fromkeys(" and ".join(knob.constraint for knob in way.knobs) for way in ways)
     constraint = next(iter(helping), "sla")
     rate = f"no plan serves {search.context.rate_per_s:.4g} req/s within every limit"
-    return constraint, f"{rate}; {missed}".rstrip("; ")
+    return constraint, "; ".join(said for said in (rate, *_short_lines(search), missed) if said)
+
+
+def _short_lines(search: Search) -> Iterator[str]:
+    """Lines of which all circuits carry less than must cross them on every route, with both speeds."""
+    context = search.context
+    for name, line in context.lines.items():
+        crossing = [route for route in search.routes if route.line == name]
+        bounds = next((columns.bounds for columns in search.works), None)
+        if not crossing or bounds is None:
+            continue
+        least = min(bounds.line_bytes_per_s(route, context.deployments[route.deployment]) for route in crossing)
+        most = line.usable * line.max_circuits * max(line.prices_usd_h)
+        if most < least:
+            speeds = (f"{x / GBPS_BYTES_PER_S:.4g} Gbps" for x in (most, least))
+            yield "{} carries {} with every circuit bought, and at least {} must cross it".format(name, *speeds)
 
 
 def shortfall(search: Search) -> str:

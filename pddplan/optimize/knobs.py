@@ -24,6 +24,8 @@ LOOSEST = 64.0
 TRICKLE = 1e-3
 """The smallest share of the demand that is tried."""
 MORE_CIRCUITS = 8
+FASTEST_GBPS, NEAREST_RTT_S = 1600.0, 1e-3
+"""A circuit, and one transfer's share of it, are tried up to this speed; a round trip down to this time."""
 NEW_LINE_GBPS, NEW_LINE_MOST, NEW_LINE_RTT_S = 10, 100, 0.020
 """A line where there is none is tried in circuits of this size, up to so many, at this round trip."""
 CONFIGURATIONS_MOST = 4
@@ -207,7 +209,47 @@ def _budget(context: PlanContext) -> Iterator[Knob]:
 
 def _circuits(context: PlanContext) -> Iterator[Knob]:
     for name, line in context.lines.items():
+        link = context.scenario.links[name]
         yield _circuits_of(name, line.max_circuits)
+        yield from _speed(name, "circuit", link.circuit)
+        if link.per_flow is not None and link.per_flow <= line.flow_bytes_per_s:
+            yield from _speed(name, "per_flow", link.per_flow)
+        if link.rtt > NEAREST_RTT_S:
+            yield _nearer(name, link.rtt)
+
+
+def _with_link(context: PlanContext, name: str, **update: Any) -> PlanContext:
+    """The context with other values of a line, but for the circuits on offer."""
+    link = context.scenario.links[name].model_copy(update=update)
+    line = replace(Line.from_link(name, link), max_circuits=context.lines[name].max_circuits)
+    changed = with_scenario(context, links={**context.scenario.links, name: link})
+    return replace(changed, lines={**context.lines, name: line})
+
+
+def _speed(name: str, field: str, bytes_per_s: float) -> Iterator[Knob]:
+    """Speed of a line's circuits, or of one transfer, in Gbps."""
+    has = bytes_per_s / GBPS_BYTES_PER_S
+    if has < FASTEST_GBPS:
+        yield Knob(
+            field,
+            has,
+            FASTEST_GBPS,
+            lambda c, v: _with_link(c, name, **{field: v * GBPS_BYTES_PER_S}),
+            lambda v: f"{field} of {v:.4g} Gbps on {name} (has {has:.4g} Gbps)",
+            lambda v: {f"links.{_key(name)}.{field}": f"{v:.10g} Gbps"},
+        )
+
+
+def _nearer(name: str, has_s: float) -> Knob:
+    """The round trip of a line."""
+    return Knob(
+        "rtt",
+        has_s,
+        NEAREST_RTT_S,
+        lambda c, v: _with_link(c, name, rtt=v),
+        lambda v: f"rtt of {1e3 * v:.4g} ms on {name} (has {1e3 * has_s:.4g} ms)",
+        lambda v: {f"links.{_key(name)}.rtt": f"{v:.10g} s"},
+    )
 
 
 def _circuits_of(name: str, has: int) -> Knob:

@@ -98,7 +98,10 @@ SLOW: dict[str, Kind] = {
     "budget under BCR": (CHAT, {"budget": "6 USD/h", "objective": "max-bcr"}, "budget", {"budget", "demand"}),
     "budget under goodput": (CHAT, {"budget": "1 USD/h", "objective": "max-goodput"}, "budget", {"budget"}),
     "GPUs of a site": (CHAT, {"sites.A.gpus_max": 3}, "gpus_max", {"gpus_max", "demand"}),
-    "circuits": (TWO, {"links.A-B.max_circuits": 1}, "circuits", {"circuits", "roles"}),
+    "circuits": (TWO, {"links.A-B.max_circuits": 1}, "circuits", {"circuits", "circuit", "roles"}),
+    "a slow line": (TWO, {"links.A-B.circuit": "100 Mbps"}, "circuit", {"circuit", "roles"}),
+    "a slow transfer": (TWO, {"links.A-B.per_flow": "100 Mbps"}, "per_flow", {"per_flow", "roles"}),
+    "a long round trip": (TWO, {"links.A-B.rtt": "3 s"}, "rtt", {"rtt", "roles", "sla.ttft"}),
     "TTFT under an idle prefill": (CHAT, {TTFT: "30 ms"}, "sla.ttft", {"sla.ttft"}),
     "TTFT and TPOT": (CHAT, {TTFT: "30 ms", TPOT: "2 ms"}, "sla.ttft", {"sla.ttft", "sla.tpot"}),
     "attainment": (CHAT, {TTFT: "0.6 s", "workload.classes.chat.sla.attainment": 0.99}, "sla.ttft", {"sla.ttft", "attainment", "sizes"}),
@@ -218,6 +221,15 @@ def test_next_to_no_budget_tells_the_least_that_helps(load, budget):
     assert error.constraint == "budget"
     (settings,) = (each for each in error.settings if "budget" in each)
     assert feasible(load(), settings)
+
+
+@pytest.mark.parametrize(("path", "value"), [("circuit", "1 kbps"), ("per_flow", "1 bps")])
+def test_a_line_that_is_too_slow_is_the_cause(load, path, value):
+    """Two seconds say what helps, though not the least of it."""
+    with pytest.raises(InfeasibleError) as caught:
+        plan(load(TWO, {f"links.A-B.{path}": value, "links.A-B.connections": 256, "search.tp": [1], "search.time_limit": "2 s"}))
+    assert caught.value.constraint == path
+    assert any(f"links.A-B.{path}" in settings for settings in caught.value.settings)
 
 
 @pytest.mark.parametrize("rate", ["1e-9 req/s", "1e-6 req/s"])
