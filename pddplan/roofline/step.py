@@ -156,7 +156,7 @@ def _pairs(tokens: FloatArray, ratio: FloatArray, window: FloatArray) -> FloatAr
     return np.asarray(edge**2 / (2.0 * ratio) + beyond * np.where(np.isfinite(window), window, 0.0))
 
 
-MINIMUM_TILE_TOKENS = 1024.0  # a window under this runs at the speed of a span of this length
+MINIMUM_TILE_TOKENS = 1024.0  # a window under this runs at the speed of a span of this length, however little it has to see
 
 
 def _prefill_attention(terms: StepTerms, factor: FloatArray, uncached: FloatArray, cached: FloatArray, passes: FloatArray) -> _Part:
@@ -165,7 +165,8 @@ def _prefill_attention(terms: StepTerms, factor: FloatArray, uncached: FloatArra
     total = u + h
     pairs = _pairs(total, terms.attn_ratio, terms.attn_window) - _pairs(h, terms.attn_ratio, terms.attn_window)
     key_pairs = (total**2 - h**2) / (2.0 * terms.attn_ratio)
-    span = np.minimum(total, np.maximum(terms.attn_window * terms.attn_ratio, MINIMUM_TILE_TOKENS))
+    widest = terms.attn_window * terms.attn_ratio
+    span = np.where(widest < MINIMUM_TILE_TOKENS, MINIMUM_TILE_TOKENS, np.minimum(total, widest))
     prefix = n * h + u * np.maximum(n - 1.0, 0.0) / 2.0
     compute = (
         pairs * terms.attn_prefill_pair_s * (1.0 + terms.attn_s_half / np.maximum(span, 1.0))
