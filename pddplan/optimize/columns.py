@@ -26,7 +26,7 @@ IntArray = NDArray[np.int64]
 COUNT_LIMIT = 4096
 """Most instances of one configuration where neither stock nor demand says less."""
 HEADROOM = 1.5
-"""Counts go this far beyond what the loose bound needs: the real need is larger."""
+"""Counts go this far beyond what the loose bound needs, until the theory of queues says how far they must."""
 SHORT = 1e-6
 """What falls short of a demand does so by at least this share of it."""
 PART_MIN = 0.02
@@ -121,12 +121,14 @@ class Columns:
             return self._tighten_counts(counts)
         for name in loose:
             candidate, need = self.slots[name].instance
-            demand = self._demand(candidate, need)
-            most = self._serving_max(candidate, demand, self.bounds.loose(candidate, need))
+            demand, ceiling = self._demand(candidate, need), min(self._ceiling(candidate), COUNT_LIMIT) - candidate.spare
             if self._counted:
-                self.least[name] = self.bounds.least_count(candidate, need, demand, most)
-            else:
-                self.tables[name] = self.bounds.capacities(candidate, need, most)
+                self.least[name] = self.bounds.least_count(candidate, need, demand, ceiling)
+                continue
+            most = self._serving_max(candidate, demand, self.bounds.loose(candidate, need))
+            while most < ceiling and not self.bounds.carries(candidate, need, most, demand):
+                most = min(2 * most, ceiling)
+            self.tables[name] = self.bounds.capacities(candidate, need, most)
         return bool(loose)
 
     def _tighten_counts(self, counts: Mapping[str, int]) -> bool:
@@ -224,8 +226,9 @@ class Columns:
         each = self.bounds.loose(candidate, need)
         if each <= 0:
             return self._priced(name, pool, {}, np.empty(0, dtype=np.int64), np.empty(0), candidate)
-        wanted = self._serving_max(candidate, self._demand(candidate, need), each) + candidate.spare
-        counts = candidate.counts(max(wanted, self._floor(candidate)))
+        known = max(self.least.get(name) or 0, self.tables[name].size if name in self.tables else 0)
+        wanted = max(self._serving_max(candidate, self._demand(candidate, need), each), known)
+        counts = candidate.counts(max(wanted + candidate.spare, self._floor(candidate)))
         serving = counts - candidate.spare
         capacity = np.minimum(serving * each, 1e12)
         if name in self.tables:

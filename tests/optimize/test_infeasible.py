@@ -213,6 +213,13 @@ def test_the_message_says_what_to_set(load):
     assert lines[2] == "  would help: stock of 5 h100-sxm at A (has 3)  (--set 'sites.A.chips[0].stock=5')"
 
 
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("tpot", ["18.41 ms", "50 ms", "128 ms"])
+def test_a_looser_limit_never_loses_a_plan_for_instances_that_need_many_more_than_their_mean_load(load, tpot, kinds):
+    limits = {TTFT: {"limit": "0.507 s", "p99": "4 s"}, TPOT: tpot, "search.configurations_per_role": kinds}
+    assert feasible(load(CHAT, limits), {})
+
+
 @pytest.mark.parametrize("budget", ["0 USD/h", "1e-9 USD/h"])
 def test_next_to_no_budget_tells_the_least_that_helps(load, budget):
     with pytest.raises(InfeasibleError) as caught:
