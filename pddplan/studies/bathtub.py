@@ -238,18 +238,18 @@ def _largest_served(context: PlanContext, decision: Decision) -> Evaluation | No
     def served(found: Evaluation) -> bool:
         return found.feasible and found.metrics.p_good >= GOOD_SHARE
 
-    best, low, high = evaluate(context, decision), 1.0, 2.0
+    best, low, high = evaluate(context, decision, brief=True), 1.0, 2.0
     if served(best):
-        while high <= 1024.0 and served(found := evaluate(context, decision, high)):
+        while high <= 1024.0 and served(found := evaluate(context, decision, high, brief=True)):
             best, low, high = found, high, 2.0 * high
     while not served(best):
         low, high = low / 2.0, low
         if low < 2.0**-10:
             return None
-        best = evaluate(context, decision, low)
+        best = evaluate(context, decision, low, brief=True)
     while high / low > RATE_STEP:
         middle = math.sqrt(low * high)
-        found = evaluate(context, decision, middle)
+        found = evaluate(context, decision, middle, brief=True)
         best, low, high = (found, middle, high) if served(found) else (best, low, middle)
     return best
 

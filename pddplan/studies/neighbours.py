@@ -22,7 +22,7 @@ def neighbours(context: PlanContext, decision: Decision, rate_scale: float = 1.0
             grown.append(replace(decision, pools=tuple(pools)))
     found = []
     for plan in grown:
-        evaluation = evaluate(context, plan, rate_scale)
+        evaluation = evaluate(context, plan, rate_scale, brief=True)
         m = evaluation.metrics
         found.append(SeenPlan(plan, m.cost_usd_per_h, m.goodput_rps, m.ttft_p99_s, m.tpot_p99_s, evaluation.feasible))
     return tuple(found)

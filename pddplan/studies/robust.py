@@ -150,7 +150,7 @@ def _grown(decision: Decision, contexts: list[PlanContext], cutoff: float) -> De
         return replace(decision, pools=pools, links=links)
 
     def assess(point: Point) -> Assessment:
-        return Assessment(all(evaluate(context, at(point)).feasible for context in contexts), 1.0)
+        return Assessment(all(evaluate(context, at(point), brief=True).feasible for context in contexts), 1.0)
 
     def worth(point: Point, _: float) -> float:
         return -_cost(contexts[0], at(point)) if _in_stock(contexts[0], at(point)) else -math.inf

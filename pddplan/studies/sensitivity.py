@@ -89,7 +89,7 @@ def kept_swings(context: PlanContext, decision: Decision, served_share: float = 
     found = []
     for driver, change in drivers(context).items():
         try:
-            low, high = (evaluate(change(context, factor), decision, served_share) for factor in (1 - spread, 1 + spread))
+            low, high = (evaluate(change(context, factor), decision, served_share, brief=True) for factor in (1 - spread, 1 + spread))
         except InputError:
             continue
         found.append(KeptSwing(driver, 1 - spread, 1 + spread, (low, high)))
