@@ -367,10 +367,12 @@ class _Judge:
     def _missed(
         self, per_class: Mapping[str, Mapping[str, FloatArray]], good: Mapping[str, tuple[float, float]]
     ) -> tuple[Violation, ...]:
-        """Percentile ceilings, mean ceilings and attainment floors that are not met, class by class."""
+        """Percentile ceilings, mean ceilings and attainment floors that are not met, class by class; a class without requests misses none."""
         missed = []
         for deployment, index, name in self._classes():
-            sla = deployment.slas[index]
+            sla, mix = deployment.slas[index], deployment.mix
+            if not mix.weight[mix.class_index == index].any():
+                continue
             by_rate = self._by_rate(deployment, index) > 0.0
             if by_rate and not any(s.deployment == deployment.name and s.class_index == index for s in self.streams):
                 continue

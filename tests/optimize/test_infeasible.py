@@ -213,6 +213,11 @@ def test_the_message_says_what_to_set(load):
     assert lines[2] == "  would help: stock of 5 h100-sxm at A (has 3)  (--set 'sites.A.chips[0].stock=5')"
 
 
+def test_a_class_without_requests_asks_for_nothing(load):
+    classes = {"workload.classes.none": {"share": 0, "input_tokens": "100k", "output_tokens": 3000, "sla": {"ttft": {"p99": "1 ms"}}}}
+    assert feasible(load(CHAT, {**classes, "workload.classes.chat.share": 1}), {})
+
+
 @pytest.mark.parametrize("kinds", [1, 2])
 @pytest.mark.parametrize("tpot", ["18.41 ms", "50 ms", "128 ms"])
 def test_a_looser_limit_never_loses_a_plan_for_instances_that_need_many_more_than_their_mean_load(load, tpot, kinds):
