@@ -128,7 +128,7 @@ def bathtub_lines(study: BathtubStudy) -> Iterator[str]:
 
 
 def _told(valley: Valley, present: bool) -> str:
-    what = "valley" if present else "dip too shallow to be called a valley"
+    what = "valley" if present else "dip, a wall of it too shallow to be called a valley"
     back = "it never comes back" if valley.right_edge is None else f"back at {valley.right_edge:.1%}"
     return f"{what}: bottom at {valley.bottom:.1%} with {percent(float(valley.depth))} of the benefit at 0; {back}"
 
