@@ -66,7 +66,8 @@ class Cost:
 def process(command: Sequence[str], runs: int = 1, accepted: tuple[int, ...] = (0,), **environment: str) -> Cost:
     """Cost of a whole process, killed after ``PATIENCE_S``; ends the benchmark where it fails with a code not ``accepted``.
 
-    A child's peak memory counts this process as it starts the child, which is why numpy is imported only where it is used.
+    A child's peak memory counts this process as it starts the child, which is why traces are made in a process of their own and numpy is
+    imported only where it is used.
     """
     costs = []
     for _ in range(runs):
@@ -158,12 +159,9 @@ class Bench:
         return str(path)
 
     def trace(self, requests: int) -> str:
-        import numpy as np
-        from trace_speed import conversations
-
         path = self.folder / f"{requests}.jsonl"
         if not path.exists():
-            conversations(path, requests, np.random.default_rng(1))
+            process([sys.executable, __file__, "--make-trace", str(path), str(requests)])
         return str(path)
 
     def process(self) -> Iterator[str]:
@@ -376,6 +374,13 @@ def imported(command: list[str]) -> dict[str, int]:
     return spent
 
 
+def make_trace(path: Path, requests: int) -> None:
+    import numpy as np
+    from trace_speed import conversations
+
+    conversations(path, requests, np.random.default_rng(1))
+
+
 def one_lru(path: str) -> None:
     """The peer of the hit-rate curve: a plain LRU of one capacity over the same blocks."""
     from collections import OrderedDict
@@ -413,9 +418,13 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--write", type=Path)
     options.add_argument("--one-lru", help=argparse.SUPPRESS)
+    options.add_argument("--make-trace", nargs=2, help=argparse.SUPPRESS)
     given = options.parse_args()
     if given.one_lru:
         one_lru(given.one_lru)
+        return
+    if given.make_trace:
+        make_trace(Path(given.make_trace[0]), int(given.make_trace[1]))
         return
     head = HEAD.format(cores=os.cpu_count(), load=os.getloadavg()[0], runs=given.runs)
     lines = [head]
