@@ -44,7 +44,7 @@ def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
         raise explain_infeasible(search, relax=explain)
     best, gap = outcome.best, outcome.gap(scenario.objective)
     bound = -outcome.bound if scenario.objective == "min-cost" else outcome.bound
-    others = baselines(context, search.candidates, best, search.effort.quick()) if explain else ()
+    others = baselines(context, search.candidates, best, search.beside()) if explain else ()
     return PlanResult(
         scenario_name=scenario.name,
         scenario_digest=scenario.digest,

@@ -11,14 +11,14 @@ from itertools import combinations
 from pddplan.errors import InfeasibleError, SolverError
 from pddplan.model.memory import Reserves, smallest_fit
 from pddplan.optimize.candidates import layout
-from pddplan.optimize.judge import Judge
+from pddplan.optimize.judge import TimeUpError
 from pddplan.optimize.knobs import TRICKLE, Knob, knobs_of, with_scenario
 from pddplan.optimize.outcome import QUICK_EVALUATIONS
 from pddplan.optimize.relax import with_demand
 from pddplan.optimize.result import Rejection
 from pddplan.optimize.search import Effort, Incumbent, Search
 from pddplan.pdd.context import PlanContext
-from pddplan.pdd.plan import Decision, Evaluation
+from pddplan.pdd.plan import Evaluation
 from pddplan.roofline.overlay_file import base_engine
 from pddplan.units import GBPS_BYTES_PER_S
 
@@ -27,22 +27,6 @@ PRECISION = 0.004
 DIGITS = 4
 ASKING = ("served_share_min", "demand")
 """Limits that are loosened by asking for less."""
-
-
-class _TimeUpError(Exception):
-    """The time for explanations is over."""
-
-
-@dataclass
-class _TimedJudge(Judge):
-    """A judge that answers until ``deadline``: one search may ask for many evaluations of a heavily loaded line."""
-
-    deadline: float = math.inf
-
-    def probe(self, decision: Decision, rate_scale: float = 1.0) -> Evaluation:
-        if time.monotonic() > self.deadline:
-            raise _TimeUpError
-        return super().probe(decision, rate_scale)
 
 
 @dataclass
@@ -54,15 +38,14 @@ class _Oracle:
     def plan(self, context: PlanContext, gap: float = math.inf) -> Incumbent | None:
         left = self.deadline - time.monotonic()
         if left <= 0:
-            raise _TimeUpError
-        search = Search.of(context, Effort(QUICK_EVALUATIONS, left, gap))
-        search.judge = _TimedJudge(context, deadline=self.deadline)
+            raise TimeUpError
+        search = Search.of(context, Effort(QUICK_EVALUATIONS, left, gap, until=self.deadline))
         try:
             best = search.run().best
         except SolverError as error:
-            raise _TimeUpError from error
+            raise TimeUpError from error
         if best is None and time.monotonic() > self.deadline:
-            raise _TimeUpError
+            raise TimeUpError
         return best
 
 
@@ -106,7 +89,7 @@ class _Relaxing:
         try:
             for i in order:
                 helping[i] = self._helping(self.knobs[i])
-        except _TimeUpError:
+        except TimeUpError:
             self.untried = tuple(dict.fromkeys(knob.constraint for i, knob in enumerate(self.knobs) if i not in helping))
         self.ways += [self._least((), *found) for i in sorted(helping) for found in helping[i]]
         if not self.untried and all(way.knobs[0].constraint in ASKING for way in self.ways):
@@ -131,7 +114,7 @@ class _Relaxing:
                     both = (first.values[0], second.values[0])
                     self.ways.insert(0, _Way((one, other), both, first.least and second.least))
                     return
-        except _TimeUpError:
+        except TimeUpError:
             self.untried = ("limits two by two",)
 
     def _least(
@@ -152,7 +135,7 @@ class _Relaxing:
                     low = middle
                 else:
                     high = _nearer(knob, middle, self._needs(base, knob, found))
-        except _TimeUpError:
+        except TimeUpError:
             least = False
         return _Way((knob,), (_snapped(knob, high),), least)
 
@@ -271,7 +254,7 @@ def _short_lines(search: Search) -> Iterator[str]:
 def shortfall(search: Search) -> str:
     """In a line, why a search that ran found no plan: what its most generous plan missed, or what no idle instance meets."""
     if search.outcome.timed_out:
-        return "the search ended before it found one"
+        return "time or evaluations ended before one was found"
     missed = _nearest(search.outcome.nearest)
     if missed:
         return missed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,15 +16,23 @@ from pddplan.pdd.evaluate import evaluate
 from pddplan.pdd.plan import Decision, Evaluation, LinkPlan, Pool, Settings, Violation, Way
 from pddplan.scenario.schema import Goal
 
+
+class TimeUpError(Exception):
+    """The time of a search ended in the middle of it."""
+
+
 PartOf = tuple[tuple[str, ...], tuple[float, ...]]
 
 
 @dataclass
 class Judge:
-    """Evaluates decisions of one context and remembers them."""
+    """Evaluates decisions of one context and remembers them. deadline: time (time.monotonic) from which it answers only what it knows,
+    and raises TimeUpError for the rest.
+    """
 
     context: PlanContext
     evaluations: int = 0
+    deadline: float = math.inf
     _known: dict[tuple[Decision, float], Evaluation] = field(default_factory=dict)
     _whole: set[tuple[Decision, float]] = field(default_factory=set)
 
@@ -45,6 +54,8 @@ class Judge:
         """The same for a bound: it is remembered, and not counted as an evaluation of a plan."""
         key = (decision, rate_scale)
         if key not in self._known:
+            if time.monotonic() > self.deadline:
+                raise TimeUpError
             self._known[key] = self._capped(evaluate(self.context, decision, rate_scale, brief=True))
         return self._known[key]
 

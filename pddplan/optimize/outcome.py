@@ -16,13 +16,14 @@ QUICK_EVALUATIONS, QUICK_GAP = 80, 0.005
 @dataclass(frozen=True)
 class Effort:
     """How long to search: evaluations of the whole model, seconds (None: no limit), and the relative gap that is good enough; whether a
-    deployment's traffic may be divided among routes.
+    deployment's traffic may be divided among routes. until: time (time.monotonic) at which it ends whatever the seconds say.
     """
 
     evaluations: int = 400
     seconds: float | None = 60.0
     gap: float = 0.001
     mixed: bool = True
+    until: float = math.inf
 
     def quick(self) -> Effort:
         """For searches beside the main one: baselines, relaxations. One route per deployment."""

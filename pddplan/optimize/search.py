@@ -16,15 +16,15 @@ import numpy as np
 
 from pddplan.errors import SolverError
 from pddplan.optimize.bounds import StageBounds
-from pddplan.optimize.box import Point, best_in_box
+from pddplan.optimize.box import Assessment, Found, Point, best_in_box
 from pddplan.optimize.candidates import Candidate, Candidates, enumerate_candidates, fastest_relays
 from pddplan.optimize.columns import Columns
 from pddplan.optimize.divide import by_class, by_share
 from pddplan.optimize.dominance import drop_dominated
-from pddplan.optimize.judge import Judge, goodness, value_of
+from pddplan.optimize.judge import Judge, TimeUpError, goodness, value_of
 from pddplan.optimize.milp import Limits, solve_cost, solve_goodput, solve_ratio
 from pddplan.optimize.objective import UNITS, gap_of, objective_value
-from pddplan.optimize.outcome import Effort, Incumbent, Outcome
+from pddplan.optimize.outcome import QUICK_EVALUATIONS, QUICK_GAP, Effort, Incumbent, Outcome
 from pddplan.optimize.polish import cache_shares, smaller, variants
 from pddplan.optimize.program import Cut, GrowCut, PairCut, PointCut, Program, Solution, UpCut
 from pddplan.optimize.result import SearchLog
@@ -108,9 +108,14 @@ class Search:
         if not self.servable:
             return self.outcome
         self.started, self.asked = time.monotonic(), self.judge.evaluations
+        if self.late():
+            self.outcome.timed_out = True
+            return self.outcome
         thresholds = relay_thresholds_s(self.context, self.routes)
         self._thresholds = list(thresholds)
         remaining = self._try(outer_settings(self.context, self.routes), thresholds)
+        if self.incumbent is None and self.outcome.timed_out:
+            self._in_one_room()
         if self.incumbent is not None:
             tried = tuple(columns.bounds.settings for columns in self.works)
             chosen = self.outer(self.incumbent)
@@ -124,6 +129,14 @@ class Search:
         self.outcome.bound = max([*remaining, self._closed if best else -math.inf, best.value if best else -math.inf])
         return self.outcome
 
+    def _in_one_room(self) -> None:
+        """Where time ended before any plan was found: a plan that crosses no line, if half of the time again finds one."""
+        routes = tuple(route for route in self.routes if route.line is None)
+        if self.effort.seconds is None or len(routes) == len(self.routes):
+            return
+        effort = replace(self.effort, evaluations=QUICK_EVALUATIONS, seconds=self.effort.seconds / 2, gap=QUICK_GAP, mixed=False)
+        self.incumbent = Search(self.context, self.candidates, routes, self.judge, effort, owners=self.owners).run().best
+
     def _polish(self) -> None:
         """The best plan at every setting that the search took as decided; at a known demand also with an instance less of a pool, which
         another setting may allow, as long as that helps.
@@ -134,6 +147,8 @@ class Search:
             plans = [best.decision, *(smaller(best.decision, self.candidates) if self.fixed_scale and not sunk else ())]
             for plan in plans:
                 for decision in variants(self.context, plan, self._thresholds if plan is best.decision else ()):
+                    if self.late():
+                        return
                     self.take(decision, best.scale, sunk)
             if self.incumbent is best or self.incumbent is None or self.incumbent.paid_usd_per_h >= best.paid_usd_per_h:
                 return
@@ -251,10 +266,22 @@ class Search:
             evaluation = judge.by_the_hour(best.decision, best.scale)
             start = replace(best, evaluation=evaluation) if evaluation.feasible else None
         workable = {key: thresholds for key, thresholds in self._plenty.items() if thresholds}
-        return Search(context, candidates, self.routes, judge, self.effort.quick(), start, _plenty=workable)
+        return Search(context, candidates, self.routes, judge, self.beside(), start, _plenty=workable)
+
+    def beside(self) -> Effort:
+        """The effort of searches beside this one, which explain its plan: they end when EXPLAINED_BY times its time is over."""
+        seconds = self.effort.seconds
+        return replace(self.effort.quick(), until=math.inf if seconds is None else self.started + EXPLAINED_BY * seconds)
 
     def work(self, columns: Columns) -> float:
         """Search one choice of settings; returns the bound on what it can still give."""
+        self.judge.deadline = self.deadline
+        try:
+            return self._work(columns)
+        finally:
+            self.judge.deadline = math.inf
+
+    def _work(self, columns: Columns) -> float:
         cuts: list[Cut] = []
         bound = math.inf
         while True:
@@ -275,9 +302,13 @@ class Search:
             if self._exhausted():
                 self.outcome.timed_out = True
                 return bound
-            if columns.tighten(solution.counts):
-                continue
-            hopeless = [route for route in self._used(columns, solution) if not self._workable(columns, route)]
+            try:
+                if columns.tighten(solution.counts):
+                    continue
+                hopeless = [route for route in self._used(columns, solution) if not self._workable(columns, route)]
+            except TimeUpError:
+                self.outcome.timed_out = True
+                return bound
             if hopeless:
                 columns.routes = tuple(route for route in columns.routes if route not in hopeless)
                 if not {route.deployment for route in columns.routes} >= set(self.context.deployments):
@@ -352,7 +383,12 @@ class Search:
         """Bound of a choice of settings before any table is computed."""
         program = columns.program(*self._scales(columns))
         self.outcome.columns = max(self.outcome.columns, program.columns)
-        solution = self._solve(program)
+        try:
+            solution = self._solve(program)
+        except SolverError:
+            if not self.late():
+                raise
+            return math.inf
         return -math.inf if solution is None else self._bound(solution)
 
     def _scales(self, columns: Columns) -> tuple[float, float]:
@@ -362,7 +398,7 @@ class Search:
 
     def _solve(self, program: Program) -> Solution | None:
         self.outcome.programs += 1
-        left = None if self.effort.seconds is None else max(self.effort.seconds - (time.monotonic() - self.started), LEAST_SOLVE_S)
+        left = None if math.isinf(self.deadline) else max(self.deadline - time.monotonic(), LEAST_SOLVE_S)
         program = drop_dominated(program) if program.columns > MANY_COLUMNS else program
         self.outcome.columns_kept = max(self.outcome.columns_kept, program.columns)
         limits = Limits(0.0, left)
@@ -385,7 +421,14 @@ class Search:
 
     def late(self, share: float = 1.0) -> bool:
         """Whether a share of the time is used up."""
-        return self.effort.seconds is not None and time.monotonic() - self.started > share * self.effort.seconds
+        seconds, now = self.effort.seconds, time.monotonic()
+        return now > self.effort.until or (seconds is not None and now - self.started > share * seconds)
+
+    @property
+    def deadline(self) -> float:
+        """When the search ends, time.monotonic."""
+        seconds = math.inf if self.effort.seconds is None else self.effort.seconds
+        return min(self.started + seconds, self.effort.until)
 
     def _exhausted(self) -> bool:
         """Whether time or evaluations are used up; without a plan so far only NO_PLAN_YET times as many evaluations end the search."""
@@ -421,15 +464,25 @@ class Search:
             return -cost if self.goal == "min-cost" else self.context.rate_per_s * share / max(cost, 1e-12)
 
         cutoff = self.incumbent.value if self.incumbent else -math.inf
-        found = best_in_box(
-            (0,) * len(names), span, worth, lambda point: trial.assess(counts_of(point)), cutoff, TUPLE_CALLS, self.effort.gap
-        )
+        met: list[tuple[float, Point]] = []
+
+        def assess(point: Point) -> Assessment:
+            answer = trial.assess(counts_of(point))
+            if answer.feasible:
+                met.append((worth(point, answer.share), point))
+            return answer
+
+        try:
+            found = best_in_box((0,) * len(names), span, worth, assess, cutoff, TUPLE_CALLS, self.effort.gap)
+            decision = None if found.best is None else trial.best_settings(counts_of(found.best))
+        except TimeUpError:
+            value, best = max(met, default=(-math.inf, None))
+            found = Found(best, value, self._bound(solution), False)
+            decision = None if best is None else trial.feasible(counts_of(best))
         self.outcome.nearest = self.outcome.nearest or trial.nearest
         if found.best is not None:
-            counts = counts_of(found.best)
-            decision = trial.best_settings(counts)
             assert decision is not None
-            self._offer(columns, counts, decision, 1.0)
+            self._offer(columns, counts_of(found.best), decision, 1.0)
         if found.complete:
             self._closed = max(self._closed, found.bound)
             return -math.inf
@@ -465,11 +518,17 @@ class Search:
         trial = self._trial(columns, program, solution)
         high = max(scales_of(program, solution).values())
         low = max(self._needed_scale(columns.cost_usd_per_h(solution.counts)), SCALE_TOLERANCE * high)
-        best = trial.feasible(solution.counts, low) if low < high else None
-        self.outcome.nearest = self.outcome.nearest or trial.nearest
-        if best is None:
-            return
-        best, low = trial.largest_scale(solution.counts, best, low, high, SCALE_TOLERANCE, SCALE_STEPS)
+        best = None
+        try:
+            best = trial.feasible(solution.counts, low) if low < high else None
+            self.outcome.nearest = self.outcome.nearest or trial.nearest
+            if best is None:
+                return
+            best, low = trial.largest_scale(solution.counts, best, low, high, SCALE_TOLERANCE, SCALE_STEPS)
+        except TimeUpError:
+            self.outcome.timed_out = True
+            if best is None:
+                return
         self._offer(columns, dict(solution.counts), best, low)
 
     def _needed_scale(self, cost_usd_per_h: float) -> float:
@@ -481,10 +540,12 @@ class Search:
         return max(wanted / self.context.rate_per_s, floor)
 
     def _offer(self, columns: Columns, counts: Mapping[str, int], decision: Decision, scale: float) -> None:
-        """Take a verified plan as incumbent when it is better; it is judged with its spare instances in service."""
+        """Take a verified plan as incumbent when it is better; it is judged with its spare instances in service, whatever the time."""
+        self.judge.deadline = math.inf
         evaluation = self.judge.evaluate(decision, scale)
         paid = self._paid(columns, counts, evaluation)
         self.take(decision, scale, max(evaluation.metrics.cost_usd_per_h - paid, 0.0))
+        self.judge.deadline = self.deadline
 
     def take(self, decision: Decision, scale: float, sunk: float = 0.0) -> None:
         """Take a decision as incumbent where it meets every limit and is better."""

@@ -367,7 +367,7 @@ class _Judge:
     def _missed(
         self, per_class: Mapping[str, Mapping[str, FloatArray]], good: Mapping[str, tuple[float, float]]
     ) -> tuple[Violation, ...]:
-        """Percentile ceilings, mean ceilings and attainment floors that are not met, class by class; a class without requests misses none."""
+        """Percentile ceilings, mean ceilings and attainment floors that are not met, class by class; one without requests misses none."""
         missed = []
         for deployment, index, name in self._classes():
             sla, mix = deployment.slas[index], deployment.mix
