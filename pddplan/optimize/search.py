@@ -464,21 +464,21 @@ class Search:
             return -cost if self.goal == "min-cost" else self.context.rate_per_s * share / max(cost, 1e-12)
 
         cutoff = self.incumbent.value if self.incumbent else -math.inf
-        met: list[tuple[float, Point]] = []
+        met: list[tuple[float, Point, Decision | None]] = []
 
         def assess(point: Point) -> Assessment:
             answer = trial.assess(counts_of(point))
-            if answer.feasible:
-                met.append((worth(point, answer.share), point))
+            value = worth(point, answer.share) if answer.feasible else -math.inf
+            if value > cutoff:
+                met.append((value, point, trial.feasible(counts_of(point))))
             return answer
 
         try:
             found = best_in_box((0,) * len(names), span, worth, assess, cutoff, TUPLE_CALLS, self.effort.gap)
             decision = None if found.best is None else trial.best_settings(counts_of(found.best))
         except TimeUpError:
-            value, best = max(met, default=(-math.inf, None))
-            found = Found(best, value, self._bound(solution), False)
-            decision = None if best is None else trial.feasible(counts_of(best))
+            value, point, decision = max(met, key=lambda m: m[0], default=(-math.inf, None, None))
+            found = Found(point, value, self._bound(solution), False)
         self.outcome.nearest = self.outcome.nearest or trial.nearest
         if found.best is not None:
             assert decision is not None
