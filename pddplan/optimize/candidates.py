@@ -215,7 +215,7 @@ def _fault(context: PlanContext, configuration: Configuration) -> _Fault | None:
         note = f"{first.detail}; {first.problem.accepted}"
         return _Fault(first.rule, "legality", float(first.value), None, first.parameter, note)
     options = context.scenario.each_deployment()[configuration.deployment].engine_options
-    longest = float(np.max(owner.mix.input_tokens + owner.mix.output_tokens))
+    longest = longest_request_tokens(context, configuration.deployment)
     memory = waterfall(
         owner.spec,
         float(chip.hbm_bytes.value or 0.0),
@@ -229,6 +229,13 @@ def _fault(context: PlanContext, configuration: Configuration) -> _Fault | None:
     if memory.verdict == "no":
         return _Fault("does not fit in memory", "memory", memory.required / GB, memory.available / GB, "GB a GPU", memory.why)
     return None
+
+
+def longest_request_tokens(context: PlanContext, deployment: str) -> float:
+    """Tokens of the longest request that an instance must hold: of the traffic, or the model's ``context_max`` where that is more."""
+    mix = context.deployments[deployment].mix
+    asked = context.scenario.each_deployment()[deployment].model.context_max or 0.0
+    return max(float(asked), float(np.max(mix.input_tokens + mix.output_tokens)))
 
 
 def _candidate(context: PlanContext, configuration: Configuration, stock: ChipStock) -> Candidate:

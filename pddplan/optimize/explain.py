@@ -15,10 +15,10 @@ from pddplan.pdd.plan import Decision, Evaluation, Violation
 
 SAME = 1e-6
 BEYOND: dict[BaselineName, str] = {
-    "aggregated": "with every chip in one room and free to serve aggregated",
-    "one_room_one_chip": "with every chip in one room, in every role",
-    "one_room_mixed": "with every chip in one room, in every role",
-    "two_rooms_no_hiding": "without the relay that the scenario's policy asks for",
+    "aggregated": "it may put every chip in one room and serve aggregated there, which the scenario does not allow",
+    "one_room_one_chip": "it may put every chip in one room and in every role, which the scenario does not allow",
+    "one_room_mixed": "it may put every chip in one room and in every role, which the scenario does not allow",
+    "two_rooms_no_hiding": "it leaves out the relay that the scenario's policy asks for",
 }
 """What a baseline may do that the scenario does not allow."""
 RESOLVED = 4

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from pddplan.errors import InfeasibleError, SolverError
 from pddplan.model.memory import Reserves, smallest_fit
-from pddplan.optimize.candidates import layout
+from pddplan.optimize.candidates import layout, longest_request_tokens
 from pddplan.optimize.judge import TimeUpError
 from pddplan.optimize.knobs import TRICKLE, Knob, knobs_of, with_scenario
 from pddplan.optimize.outcome import QUICK_EVALUATIONS
@@ -117,9 +117,7 @@ class _Relaxing:
         except TimeUpError:
             self.untried = ("limits two by two",)
 
-    def _least(
-        self, turned: tuple[tuple[Knob, float], ...], knob: Knob, plan: Incumbent | None, beside: Knob | None = None
-    ) -> _Way:
+    def _least(self, turned: tuple[tuple[Knob, float], ...], knob: Knob, plan: Incumbent | None, beside: Knob | None = None) -> _Way:
         """The least turn of a knob that leaves a plan, others ``turned``, and ``beside`` as far as it goes. ``plan``: one that stands
         with the knob at its loosest.
         """
@@ -304,7 +302,7 @@ def _told(rejection: Rejection) -> str:
 def _what_fits(context: PlanContext, deployment: str) -> Iterator[str]:
     """Per chip, the smallest instance that holds the model and its longest request."""
     owner = context.deployments[deployment]
-    longest = float((owner.mix.input_tokens + owner.mix.output_tokens).max())
+    longest = longest_request_tokens(context, deployment)
     options = context.scenario.each_deployment()[deployment].engine_options
     reserves = Reserves(options.memory_fraction, options.activation, options.cuda_graphs, options.framework)
     for (site, slug), (_, stock) in context.stocks.items():

@@ -113,7 +113,8 @@ def _looser_sla(context: PlanContext, owner: str, target: str) -> tuple[str, flo
             else:
                 limits: TailLimits = getattr(sla, kind)
                 limit = float(getattr(limits, percentile))
-                step = f"{limit * LATENCY_STEP * 1e3:.4g} ms"
+                more_s = limit * LATENCY_STEP
+                step = f"{more_s:.4g} s" if more_s >= 1.0 else f"{more_s * 1e3:.4g} ms"
                 looser = sla.model_copy(update={kind: limits.model_copy(update={percentile: limit * (1 + LATENCY_STEP)})})
             slas = (*deployment.slas[:index], looser, *deployment.slas[index + 1 :])
             deployments[name] = replace(deployment, slas=slas)

@@ -154,9 +154,7 @@ class _Judge:
     def _classes(self) -> list[tuple[Deployment, int, str]]:
         """Deployment, class index and the name under which the class is reported."""
         several = len(self.context.deployments) > 1
-        return [
-            (d, i, f"{d.name}.{name}" if several else name) for d in self.deployments for i, name in enumerate(d.mix.class_names)
-        ]
+        return [(d, i, f"{d.name}.{name}" if several else name) for d in self.deployments for i, name in enumerate(d.mix.class_names)]
 
     def _per_class(self) -> dict[str, dict[str, FloatArray]]:
         return {
@@ -243,9 +241,7 @@ class _Judge:
                 flow = next(flow for flow in self.state.flows if flow.link is not None and flow.link.name == name)
                 assert flow.link is not None
                 moved = self.state.line_bytes_per_s[name]
-                results.append(
-                    LinkResult(flow.link, state.utilisation, 0.0, moved, moved / self.context.lines[name].target_utilisation)
-                )
+                results.append(LinkResult(flow.link, state.utilisation, 0.0, moved, moved / self.context.lines[name].target_utilisation))
         return tuple(results)
 
     def _pipelines(self) -> tuple[PipelineResult, ...]:
@@ -273,8 +269,7 @@ class _Judge:
         known = bool(self.streams)
         eager, output = self._tokens_per_s()
         money_rate = (
-            sum((d.mix.mean_rate_per_s or d.mix.rate_per_s) * d.mix.mean(d.mix.output_tokens) for d in self.deployments)
-            * self.scale
+            sum((d.mix.mean_rate_per_s or d.mix.rate_per_s) * d.mix.mean(d.mix.output_tokens) for d in self.deployments) * self.scale
         )
         tokens_per_h = money_rate * SECONDS_PER_HOUR
 
@@ -349,24 +344,18 @@ class _Judge:
             found[name] = (mix.rate_per_s * share / turns, np.minimum(law, 1.0))
         return found
 
-    def _unstable(
-        self, pools: Sequence[PoolResult], links: Sequence[LinkResult], sessions: Feedback | None
-    ) -> tuple[Violation, ...]:
+    def _unstable(self, pools: Sequence[PoolResult], links: Sequence[LinkResult], sessions: Feedback | None) -> tuple[Violation, ...]:
         overloaded = [
             Violation(f"load of {p.pool.configuration.role} at {p.pool.configuration.site}", p.utilisation, 1.0)
             for p in pools
             if p.utilisation >= 1.0
         ]
-        overloaded += [
-            Violation(f"load of line {link.link.name}", link.utilisation, 1.0) for link in links if link.utilisation >= 1.0
-        ]
+        overloaded += [Violation(f"load of line {link.link.name}", link.utilisation, 1.0) for link in links if link.utilisation >= 1.0]
         if sessions is not None and not sessions.bounded:
             overloaded.append(Violation("load of RLD by session feedback", sessions.rld_utilisation, 1.0))
         return tuple(overloaded)
 
-    def _missed(
-        self, per_class: Mapping[str, Mapping[str, FloatArray]], good: Mapping[str, tuple[float, float]]
-    ) -> tuple[Violation, ...]:
+    def _missed(self, per_class: Mapping[str, Mapping[str, FloatArray]], good: Mapping[str, tuple[float, float]]) -> tuple[Violation, ...]:
         """Percentile ceilings, mean ceilings and attainment floors that are not met, class by class; one without requests misses none."""
         missed = []
         for deployment, index, name in self._classes():

@@ -213,6 +213,13 @@ def test_the_message_says_what_to_set(load):
     assert lines[2] == "  would help: stock of 5 h100-sxm at A (has 3)  (--set 'sites.A.chips[0].stock=5')"
 
 
+def test_instances_hold_the_longest_request_asked_for_even_where_the_traffic_has_none(load):
+    assert feasible(load(CHAT, {"model.context_max": 1}), {})
+    with pytest.raises(InfeasibleError) as caught:
+        plan(load(CHAT, {"model.context_max": 10**8}), explain=False)
+    assert caught.value.constraint == "memory"
+
+
 def test_a_class_without_requests_asks_for_nothing(load):
     classes = {"workload.classes.none": {"share": 0, "input_tokens": "100k", "output_tokens": 3000, "sla": {"ttft": {"p99": "1 ms"}}}}
     assert feasible(load(CHAT, {**classes, "workload.classes.chat.share": 1}), {})
