@@ -39,10 +39,11 @@ NOTES = """## What the judge found, and what was done
 
 ## Where it still misses
 
-- The recorded chat, P90 and P99 of TTFT: 17 % low, inside the interval of the seeds. Three prefill instances of TP 2 at 70 % meet a limit that nine of ten
-  requests must keep, so the tail is long and seeds differ; its arrivals are taken as independent gaps of the SCV of its dispersion over 30 s.
-- The longest stall of `pdd-reference`, P99: 28 % low. A recompute that waits behind another lasts twice as long, which about one request in a hundred meets:
-  the percentile lies on that cliff, and the mean wait is what the prediction has.
+- The recorded chat, P90 and P99 of TTFT: 17 % low, inside the interval of the seeds. Three prefill instances of TP 2 at 70 % meet a
+  limit that nine of ten requests must keep, so the tail is long and seeds differ; its arrivals are taken as independent gaps of the
+  SCV of its dispersion over 30 s.
+- The longest stall of pdd-reference, P99: 28 % low. A recompute that waits behind another lasts twice as long, which about one request
+  in a hundred meets: the percentile lies on that cliff, and the mean wait is what the prediction has.
 - Plans made for capacities only (`queueing: none`) may stand at 98 to 100 % load, where no finite run settles: the prediction is the
   steady state, the replay the first hours.
 - One aggregated instance alone at a load of 0.8: places run out in bursts, and TTFT P99 is 20 to 25 % low. From three instances on it
