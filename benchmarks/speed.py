@@ -47,7 +47,7 @@ NOTES = """## What the numbers rest on
 - The command line keeps BLAS to one thread: its vectors are short. With two threads on a busy machine the plan of `pdd-reference` took 16 s
   of CPU instead of 5 s, spent waiting for each other; who calls the library there sets OPENBLAS_NUM_THREADS=1.
 - Exponents below 1: an evaluation has a part that does not depend on rows (sums of laws on one grid). How many programs the search solves
-  depends on prices more than on size: hence the time of one program beside the whole."""
+  depends on prices more than on size, and a search that is not proven takes the time it is given: hence the time of one program."""
 CHIPS = (
     *("h100-sxm", "h200-sxm", "b200", "b300", "gb200", "gb300", "h20-96", "h20-141", "h800-sxm", "a100-80-sxm", "a800-sxm", "h100-pcie"),
     *("h100-nvl", "l40s", "rtx-pro-6000-server", "mi300x", "mi325x", "mi355x", "gaudi3", "ascend-910c"),
