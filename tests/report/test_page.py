@@ -104,7 +104,7 @@ class TestBrowser:
             page.on("request", lambda request: page.requests.append(request.url))
             page.on("dialog", lambda dialog: (page.problems.append("dialog"), dialog.dismiss()))
             page.goto(page_file.as_uri())
-            page.wait_for_function("document.documentElement.dataset.drawn === 'screen'")
+            page.locator("html[data-drawn=screen]").wait_for(state="attached")
             made.append(page)
             return page
 
@@ -139,7 +139,7 @@ class TestBrowser:
         assert len(links) >= 12
         for href in links:
             page.click(f"nav a[href='{href}']")
-            page.wait_for_function(f"location.hash === '{href}'")
+            page.wait_for_url(lambda url, href=href: url.endswith(href))
             assert page.locator(href).count() == 1
 
     def test_no_two_elements_share_an_id(self, opened):
@@ -160,7 +160,7 @@ class TestBrowser:
         page = opened()
         button = page.locator("button[data-action=copy][data-table=pools]")
         button.click()
-        page.wait_for_function("document.querySelector('button[data-action=copy][data-table=pools]').textContent === 'Copied'")
+        page.locator("button[data-action=copy][data-table=pools]:text-is('Copied')").wait_for()
 
     def test_hover_shows_values_with_units(self, opened):
         page = opened()
@@ -173,7 +173,7 @@ class TestBrowser:
         page = opened()
         page.emulate_media(media="print")
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-        page.wait_for_function("document.documentElement.dataset.drawn === 'print'")
+        page.locator("html[data-drawn=print]").wait_for(state="attached")
         widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.getBoundingClientRect().width)")
         assert max(widths) <= 690  # A4 less margins at 96 px an inch
         assert page.pdf(format="A4").startswith(b"%PDF")
