@@ -66,12 +66,7 @@ class Judge:
 
     def seen(self, rate_scale: float) -> tuple[SeenPlan, ...]:
         """Every plan judged so far at ``rate_scale``, in the order of asking."""
-        return tuple(
-            SeenPlan(decision, m.cost_usd_per_h, m.goodput_rps, m.ttft_p99_s, m.tpot_p99_s, evaluation.feasible)
-            for (decision, scale), evaluation in self._known.items()
-            if scale == rate_scale
-            for m in (evaluation.metrics,)
-        )
+        return tuple(SeenPlan.of(evaluation) for (_, scale), evaluation in self._known.items() if scale == rate_scale)
 
     def _capped(self, evaluation: Evaluation) -> Evaluation:
         over = []

@@ -136,6 +136,11 @@ class SeenPlan:
     tpot_p99_s: float
     feasible: bool
 
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> SeenPlan:
+        m = evaluation.metrics
+        return cls(evaluation.decision, m.cost_usd_per_h, m.goodput_rps, m.ttft_p99_s, m.tpot_p99_s, evaluation.feasible)
+
 
 @dataclass(frozen=True)
 class PlanResult:

@@ -56,27 +56,21 @@ class Timeline:
     spans: tuple[Span, ...]
 
 
-def timelines(context: PlanContext, evaluation: Evaluation, percentiles: Sequence[float] = PERCENTILES) -> tuple[Timeline, ...]:
-    """Timeline at each TTFT percentile of an evaluated plan; percentiles that are never reached are left out."""
-    state, streams = _streams(context, evaluation)
-    reached = [(q, evaluation.laws["ttft"].quantile(q)) for q in percentiles if streams]
-    return tuple(_timeline(context, state, streams, q, ttft, False) for q, ttft in reached if math.isfinite(ttft))
+def timelines(
+    context: PlanContext, evaluation: Evaluation, percentiles: Sequence[float] = PERCENTILES, *, relayed: bool = False
+) -> tuple[Timeline, ...]:
+    """Timeline at each TTFT percentile of an evaluated plan; percentiles that are never reached are left out.
 
-
-def relayed_timeline(context: PlanContext, evaluation: Evaluation) -> Timeline | None:
-    """The median request among those that RLD relays to MD; None where there are none."""
-    relayed = [p for p in evaluation.pipelines if p.name == "P-RLD-MD" and p.share > 0.0]
-    ttft = relayed[0].ttft.quantile(0.5) if relayed else math.inf
-    if not math.isfinite(ttft):
-        return None
-    state, streams = _streams(context, evaluation)
-    return _timeline(context, state, [stream for stream in streams if stream.pipeline == "P-RLD-MD"], 0.5, ttft, True)
-
-
-def _streams(context: PlanContext, evaluation: Evaluation) -> tuple[SteadyState, tuple[Stream, ...]]:
+    relayed: also the median request among those that RLD relays to MD, where there are any.
+    """
     decision = evaluation.decision
     state = steady_state(context, decision, evaluation.rate_scale)
-    return state, (*streams_of(state, decision.settings.prefill_chunk_tokens), *_aggregated(context, decision, evaluation.rate_scale))
+    streams = (*streams_of(state, decision.settings.prefill_chunk_tokens), *_aggregated(context, decision, evaluation.rate_scale))
+    asked = [(q, evaluation.laws["ttft"].quantile(q), streams, False) for q in percentiles if streams]
+    if relayed:
+        handed = tuple(stream for stream in streams if stream.pipeline == "P-RLD-MD")
+        asked += [(0.5, p.ttft.quantile(0.5), handed, True) for p in evaluation.pipelines if p.name == "P-RLD-MD" and p.share > 0.0]
+    return tuple(_timeline(context, state, among, q, ttft, own) for q, ttft, among, own in asked if math.isfinite(ttft))
 
 
 def _aggregated(context: PlanContext, decision: Decision, rate_scale: float) -> tuple[Stream, ...]:

@@ -11,7 +11,7 @@ from pddplan.errors import InputError, Problem
 from pddplan.optimize.result import PlanResult, SeenPlan
 from pddplan.pdd.context import PlanContext
 from pddplan.pdd.roofline_position import StagePosition, roofline_positions
-from pddplan.pdd.timeline import Timeline, relayed_timeline, timelines
+from pddplan.pdd.timeline import Timeline, timelines
 from pddplan.report.assumptions import Assumption, assumptions
 from pddplan.report.bathtub import bathtub_page
 from pddplan.report.catalogue import Lang, translator
@@ -59,9 +59,8 @@ def report_source(context: PlanContext, result: PlanResult, command: str, prices
         missing = str(error)
     line = bandwidth(context, evaluation.decision) if evaluation.links and context.rate_per_s > 0.0 else None
     swings = kept_swings(context, evaluation.decision, result.served_share)
-    relayed = relayed_timeline(context, evaluation)
-    shown = (*timelines(context, evaluation), *((relayed,) if relayed else ()))
-    near = neighbours(context, evaluation.decision, result.served_share)
+    shown = timelines(context, evaluation, relayed=True)
+    near = neighbours(context, evaluation)
     positions = roofline_positions(context, evaluation)
     return ReportSource(context, result, command, shown, assumptions(context, evaluation), line, tub, missing, swings, near, positions)
 

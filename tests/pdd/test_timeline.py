@@ -5,7 +5,7 @@ from pdd_plans import aggregated, context, one_room, two_rooms
 from test_evaluate import spread_mix
 
 from pddplan.pdd.evaluate import evaluate
-from pddplan.pdd.timeline import relayed_timeline, timelines
+from pddplan.pdd.timeline import timelines
 
 
 @pytest.mark.parametrize("decision", [two_rooms(threshold_s=0.5), two_rooms(threshold_s=None), one_room(), aggregated()])
@@ -54,8 +54,7 @@ def test_a_plan_judged_at_a_share_of_its_demand_is_shown_at_that_share():
 def test_the_median_relayed_request_is_shown_by_itself():
     made = context(spread_mix())
     found = evaluate(made, two_rooms(threshold_s=0.5))
-    relayed = relayed_timeline(made, found)
-    assert relayed is not None
+    (relayed,) = timelines(made, found, (), relayed=True)
     law = next(p.ttft for p in found.pipelines if p.name == "P-RLD-MD")
     assert (relayed.pipeline, relayed.among_pipeline) == ("P-RLD-MD", True)
     assert relayed.ttft_s == pytest.approx(law.quantile(0.5), rel=0.02)
@@ -65,4 +64,4 @@ def test_the_median_relayed_request_is_shown_by_itself():
 @pytest.mark.parametrize("decision", [two_rooms(threshold_s=None), one_room(), aggregated()])
 def test_without_relay_there_is_no_relayed_request_to_show(decision):
     made = context(spread_mix())
-    assert relayed_timeline(made, evaluate(made, decision)) is None
+    assert timelines(made, evaluate(made, decision), (), relayed=True) == ()

@@ -16,8 +16,9 @@ def test_more_instances_cost_what_they_cost_and_never_wait_longer():
     model = context.deployments["main"].spec.name
     pool = Pool(Configuration("main", model, site, "AGG", chip, "vllm", Parallel(tp=4), 4), 4)
     decision = Decision((pool,), (), context.settings("main"))
-    own, one, two = neighbours(context, decision)
-    metrics = evaluate(context, decision).metrics
+    evaluation = evaluate(context, decision)
+    own, one, two = neighbours(context, evaluation)
+    metrics = evaluation.metrics
     assert (own.decision, own.cost_usd_per_h, own.ttft_p99_s) == (decision, metrics.cost_usd_per_h, metrics.ttft_p99_s)
     assert [plan.decision.pools[0].instances for plan in (own, one, two)] == [4, 5, 6]
     assert one.cost_usd_per_h - own.cost_usd_per_h == pytest.approx(4 * context.prices_usd_h[site, chip])
