@@ -39,7 +39,9 @@ def plan(scenario: Scenario, explain: bool = True) -> PlanResult:
     search = Search.of(context, Effort(seconds=scenario.search.time_limit, gap=scenario.search.gap))
     outcome = search.run()
     if outcome.best is None and outcome.timed_out:
-        raise SolverError(f"no plan was found within {scenario.search.time_limit:g} s; allow more: --set search.time_limit='10 min'")
+        if search.late():
+            raise SolverError(f"no plan was found within {scenario.search.time_limit:g} s; allow more: --set search.time_limit='10 min'")
+        raise SolverError("the search gave up without a plan, and without a proof that there is none: a looser limit may settle it")
     if outcome.best is None:
         raise explain_infeasible(search, relax=explain)
     best, gap = outcome.best, outcome.gap(scenario.objective)
