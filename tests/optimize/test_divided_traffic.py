@@ -78,13 +78,8 @@ objective: min-cost
 
 
 @pytest.fixture
-def scenario(tmp_path):
-    def load(text, **changes):
-        path = tmp_path / "scenario.yaml"
-        path.write_text(text, encoding="utf-8")
-        return api.load_scenario(path, {key.replace("__", "."): value for key, value in changes.items()})
-
-    return load
+def scenario(load):
+    return lambda text, **changes: load(text, {key.replace("__", "."): value for key, value in changes.items()})
 
 
 def searched(scenario):

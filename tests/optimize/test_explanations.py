@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from chat import SMALLER
 
 from pddplan import api
 from pddplan.optimize.explain import BEYOND
 from pddplan.pipeline import plan
 
-CHAT = """
-name: chat
-model: {name: Qwen/Qwen3-32B-FP8}
-engine: vllm
-sites:
-  A: {chips: [{chip: h100-sxm, price: 2.00 USD/h, stock: 16}]}
-workload:
-  rate: 8 req/s
-  rows: 100
-  classes:
-    chat:
-      input_tokens: {lognormal: {p50: 2k, p99: 16k, max: 32k}}
-      output_tokens: 400
-      sla: {ttft: {limit: 2 s, p99: 4 s}, tpot: {limit: 50 ms}, attainment: 95 %}
-search: {tp: [1, 2]}
-objective: max-goodput
-"""
+CHAT = SMALLER.replace("stock: 32", "stock: 16").replace("min-cost", "max-goodput")
 
 
 @pytest.fixture
-def planned(tmp_path):
-    def result(changes, explain=True):
-        path = tmp_path / "scenario.yaml"
-        path.write_text(CHAT, encoding="utf-8")
-        return plan(api.load_scenario(path, changes), explain=explain)
-
-    return result
+def planned(load):
+    return lambda changes, explain=True: plan(load(CHAT, changes), explain=explain)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import math
 
 import pytest
 
-from pddplan import api
 from pddplan.errors import InfeasibleError, InputError
 from pddplan.pipeline import evaluate, plan
 from pddplan.report.json import json_text, plan_document
@@ -28,13 +27,8 @@ STANDING = {"site": "A", "role": "AGG", "chip": "h100-sxm", "profile": 0}
 
 
 @pytest.fixture
-def load(tmp_path):
-    def loaded(changes=None, text=TWO):
-        path = tmp_path / "scenario.yaml"
-        path.write_text(text, encoding="utf-8")
-        return api.load_scenario(path, changes or {})
-
-    return loaded
+def load(load):
+    return lambda changes=None, text=TWO: load(text, changes)
 
 
 def test_a_kept_fleet_of_an_idle_deployment_takes_its_stock_and_is_told(load):

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from chat import SMALLER as CHAT
 
 from pddplan import api
 from pddplan.errors import InfeasibleError, SolverError
@@ -16,23 +17,6 @@ from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
 from pddplan.pipeline import plan
 
-CHAT = """
-name: chat
-model: {name: Qwen/Qwen3-32B-FP8}
-engine: vllm
-sites:
-  A: {chips: [{chip: h100-sxm, stock: 32, price: 2.00 USD/h}]}
-workload:
-  rate: 8 req/s
-  rows: 100
-  classes:
-    chat:
-      input_tokens: {lognormal: {p50: 2k, p99: 16k, max: 32k}}
-      output_tokens: 400
-      sla: {ttft: {limit: 2 s, p99: 4 s}, tpot: {limit: 50 ms}, attainment: 95 %}
-search: {tp: [1, 2]}
-objective: min-cost
-"""
 ONE_ROOM = "sites:\n  A: {chips: [{chip: h100-sxm, stock: 32, price: 2.00 USD/h}]}\n"
 LINE = "links: {A-B: {between: [A, B], circuit: 10 Gbps, max_circuits: 40, rtt: 10 ms, price: 100 USD/Gbps/month}}\n"
 ROOMS = """sites:
@@ -101,7 +85,7 @@ SLOW: dict[str, Kind] = {
     "circuits": (TWO, {"links.A-B.max_circuits": 1}, "circuits", {"circuits", "circuit", "roles"}),
     "a slow line": (TWO, {"links.A-B.circuit": "100 Mbps"}, "circuit", {"circuit", "roles"}),
     "a slow transfer": (TWO, {"links.A-B.per_flow": "100 Mbps"}, "per_flow", {"per_flow", "roles"}),
-    "a long round trip": (TWO, {"links.A-B.rtt": "3 s", "search.time_limit": "15 s"}, "rtt", {"rtt", "roles", "sla.ttft"}),
+    "a long round trip": (TWO, {"links.A-B.rtt": "3 s", "search.tp": [2]}, "rtt", {"rtt", "roles", "sla.ttft"}),
     "TTFT under an idle prefill": (CHAT, {TTFT: "30 ms"}, "sla.ttft", {"sla.ttft"}),
     "TTFT and TPOT": (CHAT, {TTFT: "30 ms", TPOT: "2 ms"}, "sla.ttft", {"sla.ttft", "sla.tpot"}),
     "attainment": (CHAT, {TTFT: "0.6 s", "workload.classes.chat.sla.attainment": 0.99}, "sla.ttft", {"sla.ttft", "attainment", "sizes"}),
@@ -120,24 +104,20 @@ SLOW: dict[str, Kind] = {
         "instances_max", {"instances_max", "roles", "sizes", "demand"},
     ),
 }  # fmt: skip
+UNDECIDED = ("a long round trip",)
+"""Kinds of which the search gives up a little beyond the least change, without a proof that there is no plan."""
 FALLING = (".rtt", "redundancy", "instances_min", "attainment", "served_share_min", "rate")
 
 
 @pytest.fixture
-def load(tmp_path):
-    def loaded(text=CHAT, changes=None):
-        path = tmp_path / "scenario.yaml"
-        path.write_text(text, encoding="utf-8")
-        return api.load_scenario(path, changes or {})
-
-    return loaded
+def load(load):
+    return lambda text=CHAT, changes=None: load(text, changes)
 
 
-def feasible(scenario, settings):
-    """Whether a plan is found: where time ends before one is, or before there can be none, there is none to tell of."""
+def feasible(scenario, settings, refusals=(InfeasibleError,)):
     try:
         return plan(api.load_scenario(scenario, settings), explain=False).evaluation.feasible
-    except (InfeasibleError, SolverError):
+    except refusals:
         return False
 
 
@@ -169,7 +149,8 @@ def limits_of(scenario, path):
     return {name: x for name, x in getattr(sla, path.rsplit(".", 1)[1]) if x is not None} if not path.endswith("attainment") else {}
 
 
-def check(load, kind: Kind) -> InfeasibleError:
+def check(load, kind: Kind, refusals=(InfeasibleError,)) -> InfeasibleError:
+    """``refusals``: what a plan that asks for a little more may end with."""
     text, changes, constraint, helping = kind
     scenario = load(text, changes)
     with pytest.raises(InfeasibleError) as caught:
@@ -186,7 +167,7 @@ def check(load, kind: Kind) -> InfeasibleError:
         numbers = {path: value for path, value in less.items() if value is not None}
         together = all(path.endswith(".rate") for path in numbers)
         for nearer in [numbers] if together and numbers else [{path: value} for path, value in numbers.items()]:
-            assert not feasible(scenario, {**settings, **nearer}), f"{said}; {nearer} does too"
+            assert not feasible(scenario, {**settings, **nearer}, refusals), f"{said}; {nearer} does too"
     return error
 
 
@@ -198,7 +179,7 @@ def test_the_cause_is_named_and_the_least_change_helps_where_less_does_not(load,
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
 def test_the_cause_is_named_and_the_least_change_helps_where_less_does_not_for_all_kinds(load, name):
-    error = check(load, SLOW[name])
+    error = check(load, SLOW[name], (InfeasibleError, SolverError) if name in UNDECIDED else (InfeasibleError,))
     if name == "TTFT and TPOT":
         assert "no one of them loosened helps alone" in error.detail
     if name == "memory":

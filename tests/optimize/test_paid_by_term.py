@@ -38,13 +38,8 @@ FLAT, PEAK = {"workload.demand.hourly": [1.0, 1.0]}, {"workload.demand.hourly": 
 
 
 @pytest.fixture
-def rated(tmp_path):
-    def load(changes=None, text=RATED):
-        path = tmp_path / "scenario.yaml"
-        path.write_text(text, encoding="utf-8")
-        return api.load_scenario(path, changes or {})
-
-    return load
+def rated(load):
+    return lambda changes=None, text=RATED: load(text, changes)
 
 
 def chips(result):

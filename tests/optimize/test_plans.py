@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from chat import CHAT
 
 from pddplan import api
 from pddplan.errors import InfeasibleError, InputError
@@ -13,33 +14,10 @@ from pddplan.pdd.context import PlanContext
 from pddplan.pdd.evaluate import evaluate
 from pddplan.pipeline import plan
 
-CHAT = """
-name: chat
-model: {name: Qwen/Qwen3-32B-FP8}
-engine: vllm
-sites:
-  A: {chips: [{chip: h100-sxm, stock: 32, price: 2.00 USD/h}]}
-workload:
-  rate: 4 req/s
-  rows: 300
-  classes:
-    chat:
-      input_tokens: {lognormal: {p50: 2k, p99: 16k, max: 32k}}
-      output_tokens: 400
-      sla: {ttft: {limit: 2 s, p99: 4 s}, tpot: {limit: 50 ms}, attainment: 95 %}
-search: {tp: [1, 2, 4]}
-objective: min-cost
-"""
-
 
 @pytest.fixture
-def chat(tmp_path):
-    def load(text=CHAT, **changes):
-        path = tmp_path / "scenario.yaml"
-        path.write_text(text, encoding="utf-8")
-        return api.load_scenario(path, {key.replace("__", "."): value for key, value in changes.items()})
-
-    return load
+def chat(load):
+    return lambda text=CHAT, **changes: load(text, {key.replace("__", "."): value for key, value in changes.items()})
 
 
 def gpus(result, role=None, chip=None):

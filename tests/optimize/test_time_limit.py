@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from pddplan import api
 from pddplan.optimize.judge import Judge, TimeUpError
 from pddplan.optimize.search import Effort, Search
 from pddplan.pdd.context import PlanContext
@@ -30,10 +29,8 @@ objective: min-cost
 
 
 @pytest.fixture
-def context(tmp_path):
-    path = tmp_path / "scenario.yaml"
-    path.write_text(TWO_ROOMS, encoding="utf-8")
-    return PlanContext.from_scenario(api.load_scenario(path))
+def context(load):
+    return PlanContext.from_scenario(load(TWO_ROOMS))
 
 
 @pytest.mark.parametrize("answers", [0, 2, 8])
